@@ -1,0 +1,453 @@
+"""The sections of a configuration, each setting's range and meaning, and the checks across sections.
+
+Import these from `nmt.config`. The shipped files in `configs/` explain the same settings beside each key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from nmt.config_parsing import Problem, problems_error, show
+
+
+def _whole(value: Any) -> Any:
+    """Take 2e4 for 20000: YAML reads it as a float, people mean a count."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _language(code: str) -> str:
+    """Refuse what cannot name a language, a column and a file."""
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", code):
+        raise ValueError(f"must be a language code such as en or pt-BR, not {code!r}")
+    return code
+
+
+DEVICES = "auto, cpu, cuda, or one GPU such as cuda:1"
+
+
+def is_device(device: str) -> bool:
+    """Tell whether this names a device as DEVICES describes; not whether it is there."""
+    return re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", device) is not None
+
+
+# No size or count in use comes near this; the bound turns a slip of the finger into a message.
+_MOST = 2**40
+Count = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=_MOST)]
+CountOrZero = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=_MOST)]
+Size = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=65536)]
+Layers = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Language = Annotated[str, AfterValidator(_language)]
+Cell = Literal["gru", "lstm"]
+
+
+class Section(BaseModel):
+    """What all sections share: no unknown keys, no change after loading, no guessing at types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
+SourceKind = Literal["text", "tsv", "jsonl", "csv", "parquet", "hub"]
+FILE_KEYS = ("src", "tgt", "tsv", "jsonl", "csv", "parquet")
+_COLUMNED = ("jsonl", "csv", "parquet", "hub")
+
+
+class Source(Section):
+    """Where pairs come from: exactly one of two aligned text files, one file with two columns, or a hub data set."""
+
+    src: str | None = None
+    """Text file of the source side, one sentence a line; with `tgt`."""
+    tgt: str | None = None
+    """Text file of the target side, aligned with `src` line by line."""
+    tsv: str | None = None
+    """File with source and target on each line, a tab between; no quoting."""
+    jsonl: str | None = None
+    """File with one JSON object a line."""
+    csv: str | None = None
+    """CSV file whose first line names the columns."""
+    parquet: str | None = None
+    """Parquet file."""
+    hub: str | None = None
+    """Id of a data set on the Hugging Face hub, or a local folder in the same layout."""
+    name: str | None = None
+    """Configuration of the hub data set, such as `de-en`."""
+    split: str | None = None
+    """Split of the hub data set, such as `train`; required with `hub`."""
+    revision: str | None = None
+    """Branch, tag or commit of the hub data set."""
+    src_column: str | None = None
+    """Column of the source side; by default the one called as `src_lang`."""
+    tgt_column: str | None = None
+    """Column of the target side; by default the one called as `tgt_lang`."""
+
+    @property
+    def kind(self) -> SourceKind:
+        """Say which of the forms this is."""
+        if self.src is not None:
+            return "text"
+        given: tuple[SourceKind, ...] = ("tsv", "jsonl", "csv", "parquet")
+        return next((kind for kind in given if getattr(self, kind) is not None), "hub")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Source:
+        given = [key for key in ("tsv", *_COLUMNED) if getattr(self, key) is not None]
+        sides = [key for key in ("src", "tgt") if getattr(self, key) is not None]
+        problems: list[Problem] = []
+        if len(given) + bool(sides) != 1:
+            has = f"this one has {', '.join(sides + given)}" if sides or given else "this one has none of them"
+            forms = "{src, tgt}, {tsv}, {jsonl}, {csv}, {parquet} or {hub}"
+            problems.append(Problem((), f"a source is exactly one of {forms}; {has}"))
+        elif len(sides) == 1:
+            other = "tgt" if sides == ["src"] else "src"
+            problems.append(Problem((other,), f"is missing: {sides[0]} needs {other}, the file of the other side"))
+        elif sides or given == ["tsv"]:
+            problems += self._unused(
+                ("src_column", "tgt_column"), "only jsonl, csv, parquet and hub have named columns"
+            )
+        if given == ["hub"] and self.split is None:
+            problems.append(
+                Problem(("split",), "is missing: say which split of the data set, for example split: train")
+            )
+        if "hub" not in given:
+            problems += self._unused(("name", "split", "revision"), "only for a hub data set")
+        if problems:
+            raise problems_error(problems)
+        return self
+
+    def _unused(self, keys: Sequence[str], why: str) -> list[Problem]:
+        return [Problem((key,), why) for key in keys if getattr(self, key) is not None]
+
+
+def _one_or_more(value: Any) -> Any:
+    """Take one SOURCE for a list of one."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+class DataConfig(Section):
+    """Languages, corpora, and which training pairs are left out."""
+
+    src_lang: Language
+    """Code of the language translated from."""
+    tgt_lang: Language
+    """Code of the language translated to; sacreBLEU chooses its tokenizer by it."""
+    train: Annotated[tuple[Source, ...], Field(min_length=1, strict=False), BeforeValidator(_one_or_more)]
+    """Where the training pairs come from: one SOURCE, or a list read one after the other."""
+    dev: Source
+    """Pairs that training is validated on."""
+    test: Source | None = None
+    """Pairs scored at the end, and by `nmt eval`."""
+    max_length: Count = 100
+    """Training pairs with more pieces on either side are dropped and counted."""
+    max_ratio: Annotated[float, Field(ge=1)] | None = None
+    """Training pairs whose longer side has more than this many times the pieces of the other are dropped."""
+    drop_duplicates: bool = False
+    """Whether a training pair that has occurred before is dropped."""
+
+
+class TokenizerConfig(Section):
+    """How SentencePiece is trained."""
+
+    vocab_size: Annotated[int, BeforeValidator(_whole), Field(ge=8, le=1_000_000)] = 8000
+    """Number of pieces, the four special ones included; of each side when not joint."""
+    model_type: Literal["unigram", "bpe"] = "unigram"
+    """How pieces are learnt."""
+    joint: bool = True
+    """Whether both languages share one vocabulary."""
+    character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 1.0
+    """Share of the corpus' characters that get a piece; the rest is unknown."""
+    byte_fallback: bool = False
+    """Whether unknown characters are spelt in bytes."""
+    sample_sentences: Count = 1_000_000
+    """Pieces are learnt from at most that many lines."""
+
+
+# --- model --------------------------------------------------------------------------------------------------------
+
+
+class EncoderConfig(Section):
+    """The recurrent network that reads the source."""
+
+    cell: Cell = "gru"
+    """Recurrent unit."""
+    hidden_size: Size = 256
+    """Units per direction."""
+    num_layers: Layers = 1
+    """Layers, each reading the one below."""
+    bidirectional: bool = True
+    """Whether a second network reads from the end."""
+
+    @property
+    def annotation_size(self) -> int:
+        """Return the size of one annotation: both directions together."""
+        return self.hidden_size * (2 if self.bidirectional else 1)
+
+
+class BahdanauConfig(Section):
+    """Additive attention before the step (Bahdanau et al. 2015)."""
+
+    kind: Literal["bahdanau"] = "bahdanau"
+    cell: Cell = "gru"
+    """Recurrent unit."""
+    hidden_size: Size = 512
+    """Units of the decoder."""
+    num_layers: Layers = 1
+    """Layers; the top one's state is the query."""
+    attention_size: Size = 512
+    """Units of the score's hidden layer."""
+    readout: Literal["deep", "state", "maxout"] = "deep"
+    """What the vocabulary is predicted from: tanh of state, context and last word; the state; the paper's maxout."""
+
+
+class LuongConfig(Section):
+    """Multiplicative or concat attention after the step (Luong et al. 2015)."""
+
+    kind: Literal["luong"] = "luong"
+    cell: Cell = "gru"
+    """Recurrent unit."""
+    hidden_size: Size = 512
+    """Units of the decoder."""
+    num_layers: Layers = 1
+    """Layers; the top one's state is the query."""
+    score: Literal["dot", "general", "concat"] = "general"
+    """How state and annotation are compared."""
+    scale: bool = False
+    """Whether dot and general scores are divided by the root of the decoder's size."""
+    attention_size: Size = 512
+    """Units of the concat score's hidden layer; unused by dot and general."""
+    input_feeding: bool = False
+    """Whether the last attentional state enters the next step."""
+
+
+class PlainConfig(Section):
+    """No attention: one vector for the whole source."""
+
+    kind: Literal["none"] = "none"
+    cell: Cell = "gru"
+    """Recurrent unit."""
+    hidden_size: Size = 512
+    """Units of the decoder."""
+    num_layers: Layers = 1
+    """Layers."""
+    feed_context: bool = False
+    """Whether the source vector enters every step (Cho et al. 2014), not the first state alone."""
+
+
+def _decoder_kind(value: Any) -> str:
+    """Return the tag of a decoder section; kind is bahdanau by default."""
+    kind = value.get("kind", "bahdanau") if isinstance(value, dict) else getattr(value, "kind", "bahdanau")
+    return kind if isinstance(kind, str) else show(kind)
+
+
+DecoderConfig = Annotated[
+    Annotated[BahdanauConfig, Tag("bahdanau")]
+    | Annotated[LuongConfig, Tag("luong")]
+    | Annotated[PlainConfig, Tag("none")],
+    Discriminator(_decoder_kind),
+]
+DECODERS: dict[str, type[Section]] = {"bahdanau": BahdanauConfig, "luong": LuongConfig, "none": PlainConfig}
+
+
+class ModelConfig(Section):
+    """Shape of the network."""
+
+    embedding_size: Size = 256
+    """Size of a piece's vector, on either side."""
+    dropout: BelowOne = 0.3
+    """Share of units silenced in training."""
+    tie_embeddings: bool = False
+    """Whether source, target and output share one matrix; needs `tokenizer.joint`."""
+    encoder: EncoderConfig = EncoderConfig()
+    decoder: DecoderConfig = BahdanauConfig()
+
+
+# --- training, search, evaluation ---------------------------------------------------------------------------------
+
+
+class OptimizerConfig(Section):
+    """How gradients become steps."""
+
+    kind: Literal["adam"] = "adam"
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.001
+    """Step size, before the schedule."""
+
+
+class ScheduleConfig(Section):
+    """How the learning rate changes."""
+
+    kind: Literal["plateau", "cosine", "constant"] = "plateau"
+    """plateau: times `factor` when validation stops improving; cosine: to 0 over the budget; constant."""
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """What plateau multiplies the rate by."""
+    patience: CountOrZero = 2
+    """Validations without improvement that plateau waits for."""
+    warmup_steps: CountOrZero = 0
+    """Steps over which the rate first rises from 0."""
+
+
+class TrainingConfig(Section):
+    """How long, how fast, and what is written on the way."""
+
+    seed: Annotated[int, BeforeValidator(_whole), Field(ge=0, lt=2**63)] = 1
+    """Where all random numbers start."""
+    device: str = "auto"
+    """auto, cpu, cuda, or one GPU such as cuda:1."""
+    batch_tokens: Count = 4096
+    """Pieces a batch, padding included."""
+    max_steps: Count = 20000
+    """Steps after which training ends."""
+    max_minutes: Positive | None = None
+    """Minutes after which training ends."""
+    label_smoothing: BelowOne = 0.1
+    """Share of probability spread over all pieces."""
+    clip_norm: Positive = 1.0
+    """Largest norm of the gradient."""
+    ema_decay: BelowOne = 0.0
+    """Decay of the moving average of the weights that validation and best.pt use; 0: none."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    log_every: Count = 50
+    """Steps between two lines of metrics."""
+    validate_every: Count = 500
+    """Steps between two validations."""
+    patience: Count = 5
+    """Validations without improvement after which training ends."""
+    keep_checkpoints: Count = 3
+    """Checkpoints kept beside best and last."""
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, device: str) -> str:
+        if not is_device(device):
+            raise ValueError(f"must be one of {DEVICES}, not {device!r}")
+        return device
+
+
+class SearchConfig(Section):
+    """How translations are searched for."""
+
+    beam_size: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=1000)] = 5
+    """Hypotheses kept a sentence; 1 is greedy search."""
+    length_penalty: NotNegative = 1.0
+    """Exponent of ((5 + length) / 6) that log probabilities are divided by (Wu et al. 2016); 0: no penalty."""
+    max_length_ratio: Positive = 2.0
+    """A translation has at most this many times the pieces of its source, plus 10."""
+
+
+Metric = Literal["bleu", "chrf", "ter"]
+
+
+class EvaluationConfig(Section):
+    """How translations are scored."""
+
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1, strict=False)] = ("bleu", "chrf", "ter")
+    """Scores to report."""
+    bleu_tokenize: (
+        Literal["none", "13a", "char", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200"] | None
+    ) = None
+    """sacreBLEU's tokenizer; null: the one it has for the target language."""
+    length_buckets: Annotated[tuple[Count, ...], Field(strict=False)] = (10, 20, 30, 40, 50)
+    """Borders, in words of the source, of the table by length."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _once(cls, metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
+        if len(set(metrics)) < len(metrics):
+            raise ValueError(f"names a metric twice: {', '.join(metrics)}")
+        return metrics
+
+    @field_validator("length_buckets")
+    @classmethod
+    def _ascending(cls, borders: tuple[int, ...]) -> tuple[int, ...]:
+        if list(borders) != sorted(set(borders)):
+            raise ValueError(f"must ascend, each border larger than the one before, not {list(borders)}")
+        return borders
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    data: DataConfig
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    search: SearchConfig = SearchConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Config:
+        if problems := [*_decoder_problems(self.model), *_tying_problems(self)]:
+            raise problems_error(problems)
+        return self
+
+
+_ENCODER = ("model", "encoder")
+_DECODER = ("model", "decoder")
+
+
+def _decoder_problems(model: ModelConfig) -> list[Problem]:
+    """Check what Luong's scores ask of the sizes around them."""
+    decoder = model.decoder
+    if not isinstance(decoder, LuongConfig):
+        return []
+    score = (*_DECODER, "score")
+    if decoder.score == "concat" and decoder.scale:
+        return [Problem((*_DECODER, "scale"), "only for the scores dot and general, not for concat", (score,))]
+    if decoder.score != "dot" or decoder.hidden_size == model.encoder.annotation_size:
+        return []
+    both = " (twice its hidden_size, as it is bidirectional)" if model.encoder.bidirectional else ""
+    text = (
+        f"dot needs decoder and encoder of the same size: model.decoder.hidden_size is {decoder.hidden_size}, and the "
+        f"encoder's annotations have {model.encoder.annotation_size}{both}. Choose score: general, which is a learned "
+        f"projection between the two, or make the sizes equal, for example {_equal_sizes(model)}"
+    )
+    return [Problem(score, text, (score, _ENCODER, (*_DECODER, "hidden_size")))]
+
+
+def _equal_sizes(model: ModelConfig) -> str:
+    """Say how either side would fit the other."""
+    decoder, encoder = model.decoder.hidden_size, model.encoder
+    ways = [f"model.decoder.hidden_size: {encoder.annotation_size}"]
+    if not encoder.bidirectional:
+        ways.append(f"model.encoder.hidden_size: {decoder}")
+    elif decoder % 2 == 0:
+        ways.append(f"model.encoder.hidden_size: {decoder // 2}")
+    return " or ".join(ways)
+
+
+def _tying_problems(config: Config) -> list[Problem]:
+    """Check what one matrix for source, target and output asks for."""
+    model, tied = config.model, ("model", "tie_embeddings")
+    if not model.tie_embeddings:
+        return []
+    problems: list[Problem] = []
+    if not config.tokenizer.joint:
+        text = "needs one vocabulary for both sides: set tokenizer.joint: true as well"
+        problems.append(Problem(tied, text, (tied, ("tokenizer", "joint"))))
+    # Only a readout with a projection of its own can have any size.
+    decoder = model.decoder
+    is_state = isinstance(decoder, PlainConfig) or (isinstance(decoder, BahdanauConfig) and decoder.readout == "state")
+    if is_state and decoder.hidden_size != model.embedding_size:
+        text = (
+            "needs a decoder as large as the embeddings, as its state is what the vocabulary is predicted from: "
+            f"model.decoder.hidden_size is {decoder.hidden_size}, model.embedding_size is {model.embedding_size}"
+        )
+        problems.append(Problem(tied, text, (tied, ("model", "embedding_size"), _DECODER)))
+    return problems

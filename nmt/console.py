@@ -1,0 +1,267 @@
+"""What people see: messages and progress on stderr, results on stdout. Only the command line uses it.
+
+Progress is a bar on a terminal and plain lines elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from nmt.reporting import Reporter
+
+if TYPE_CHECKING:
+    from nmt.evaluate import EvaluationResult
+    from nmt.info import RunInfo
+    from nmt.plotting import LengthRow
+    from nmt.run_dir import RunDir
+    from nmt.translate import Translation
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class ConsoleReporter:
+    """A `Reporter` on stderr. Use it as a context, so that bars are taken down when the work ends or fails."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self._live = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._progress: Progress | None = None
+        self._bars: dict[str, TaskID] = {}
+        self._lines: dict[str, float] = {}
+
+    def __enter__(self) -> ConsoleReporter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def live(self) -> bool:
+        """Return True on a terminal."""
+        return self._live
+
+    def info(self, text: str) -> None:
+        """Write the text as it is."""
+        self._write(text, "")
+
+    def warning(self, text: str) -> None:
+        """Write `warning: ` and the text."""
+        self._write(f"warning: {text}", "yellow")
+
+    def progress(self, task: str, done: float, total: float | None, note: str = "") -> None:
+        """Move a bar, or write a line at the start, about every ten seconds, and at the end."""
+        ended = total is not None and done >= total
+        if self._live:
+            self._move_bar(task, done, total, note, ended)
+        else:
+            self._write_line(task, done, total, note, ended)
+
+    def _write(self, text: str, style: str) -> None:
+        if not self._live:
+            # Not through rich: a pipe or a file gets the text byte for byte.
+            print(text, file=sys.stderr, flush=True)
+        elif self._progress is None:
+            self._console.print(Text(text, style=style))
+        else:
+            self._progress.console.print(Text(text, style=style))
+
+    def _move_bar(self, task: str, done: float, total: float | None, note: str, ended: bool) -> None:
+        if self._progress is None:
+            self._progress = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[share]}", markup=False),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+                console=self._console,
+                refresh_per_second=4,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._progress.start()
+        share = _share(done, total)
+        if task not in self._bars:
+            self._bars[task] = self._progress.add_task(task, total=total, note=note, share=share)
+        self._progress.update(self._bars[task], completed=done, total=total, note=note, share=share)
+        if ended:
+            bar = self._bars.pop(task)
+            if not self._bars:
+                self._close()
+            else:
+                self._progress.remove_task(bar)
+
+    def _write_line(self, task: str, done: float, total: float | None, note: str, ended: bool) -> None:
+        now = time.monotonic()
+        before = self._lines.get(task)
+        if before is not None and not ended and now - before < SECONDS_BETWEEN_LINES:
+            return
+        self._lines[task] = now
+        if ended:
+            del self._lines[task]
+        self._write(f"{task}: {_share(done, total)}{f', {note}' if note else ''}", "")
+
+    def _close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        self._progress, self._bars = None, {}
+
+
+def _share(done: float, total: float | None) -> str:
+    """Write how far the work is: `1,200/20,000 (6%)`, or the count alone where the end is not known."""
+    if total is None:
+        return _amount(done)
+    share = f" ({done / total:.0%})" if total > 0 else ""
+    return f"{_amount(done)}/{_amount(total)}{share}"
+
+
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def write_translations(
+    blocks: Iterable[list[Translation]], out: BinaryIO, form: str, n_best: int, reporter: Reporter | None
+) -> int:
+    """Write the translations of each block as soon as it is done; return how many sources were cut.
+
+    `form` is text, tsv or jsonl. A reader that waits for its answer has it before the next block is asked for.
+    """
+    line = truncated = 0
+    for block in blocks:
+        for translation in block:
+            line += 1
+            truncated += translation.truncated
+            out.write(_written(translation, line, form, n_best).encode())
+        out.flush()
+        if reporter is not None:
+            reporter.progress("translate", line, None, "lines")
+    return truncated
+
+
+def _written(translation: Translation, line: int, form: str, n_best: int) -> str:
+    """Return the output for one input line, line feeds included."""
+    if form == "jsonl":
+        candidates = [{"text": one.text, "score": one.score} for one in translation.candidates]
+        entry = {"line": line, "text": translation.text, "score": translation.score, "n_best": candidates}
+        return json.dumps(entry, ensure_ascii=False) + "\n"
+    if form == "text":
+        return f"{translation.text}\n"
+    if n_best == 1:
+        return f"{translation.score:.4f}\t{translation.text}\n"
+    ranked = enumerate(translation.candidates, 1)
+    return "".join(f"{line}\t{rank}\t{one.score:.4f}\t{one.text}\n" for rank, one in ranked)
+
+
+def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
+    """Print the scores with their signatures, the table by source length, and where the files are."""
+    console = _output()
+    table = Table("metric", title=f"{run.path}: {result.split}, {result.sentences:,} sentences", title_justify="left")
+    for heading in ("score", "95 % interval"):
+        table.add_column(heading, justify="right")
+    for name, score in result.metrics.items():
+        table.add_row(_METRIC_NAMES.get(name, name), f"{score.score:.2f}", _interval(score.low, score.high))
+    console.print(table)
+    for name, score in result.metrics.items():
+        console.print(Text(f"{_METRIC_NAMES.get(name, name)}: {score.signature}"))
+    search = ", ".join(f"{name} {value}" for name, value in result.search.items())
+    speed = f"{result.seconds:.1f} s, {result.sentences_per_second:.1f} sentences a second"
+    console.print(Text(f"checkpoint {result.checkpoint}; {search}; {speed}"))
+    if result.length_limited:
+        console.print(Text(f"{result.length_limited:,} translations stopped at the length limit."))
+    console.print(_length_table(result.by_length))
+    console.print(Text(f"Written to {run.eval / result.split}.json, _by_length.csv, _by_length.png and .hyp.txt"))
+
+
+_METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+
+
+def _length_table(rows: Iterable[LengthRow]) -> Table:
+    table = Table("words of the source", title="By length", title_justify="left")
+    for heading in ("sentences", "BLEU", "chrF"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(row.label, f"{row.sentences:,}", f"{row.bleu:.2f}", f"{row.chrf:.2f}")
+    return table
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+
+
+def show_run(info: RunInfo) -> None:
+    """Print what a run holds."""
+    console = _output()
+    console.print(Text(info.path, style="bold"))
+    _print_pairs(console, "About", dict(_about(info.meta)))
+    _print_pairs(console, "Training", {"best step": info.best_step, **info.state})
+    _print_pairs(console, "Best checkpoint", info.best_scores)
+    for name, scores in info.evaluations.items():
+        _print_pairs(
+            console, f"Scores of {name}", {_METRIC_NAMES.get(key, key): value for key, value in scores.items()}
+        )
+    shares = {part: f"{count:,}" for part, count in info.parameters.by_part.items()}
+    _print_pairs(console, "Parameters", {**shares, "total": f"{info.parameters.total:,}"})
+    if info.parameters.tied:
+        console.print(Text(f"  shared: {', '.join(info.parameters.tied)}"))
+    _print_pairs(console, "Settings", dict(_flat(info.settings)))
+    _print_pairs(console, "Files", {name: f"{size:,} bytes" for name, size in info.files.items()})
+
+
+def _about(meta: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """List what meta.json says, versions on one line, and the last of the starts."""
+    for name, value in meta.items():
+        if isinstance(value, Mapping):
+            yield name, ", ".join(f"{package} {version}" for package, version in value.items())
+        elif isinstance(value, str | int | float):
+            yield name, value
+    starts = meta.get("starts")
+    if isinstance(starts, list) and starts:
+        yield "started", starts[0].get("time")
+        yield "command", shlex.join(starts[-1].get("command", []))
+
+
+def _print_pairs(console: Console, title: str, pairs: Mapping[str, Any]) -> None:
+    """Print names and values in two columns; nothing where there are none."""
+    shown = {name: value for name, value in pairs.items() if value is not None}
+    if not shown:
+        return
+    console.print(Text(f"\n{title}", style="bold"))
+    width = max(map(len, shown))
+    for name, value in shown.items():
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+        console.print(Text(f"  {name:<{width}}  {text}"))
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, str]]:
+    """List settings by dotted path, as `--set` takes them; those not given are left out."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            yield from _flat({str(place): item for place, item in enumerate(value)}, f"{above}{name}.")
+        elif value is not None:
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield f"{above}{name}", text.lower() if isinstance(value, bool) else text
+
+
+def _output() -> Console:
+    """Return the console of results. A pipe or a file has no width that lines should be broken at."""
+    console = Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)

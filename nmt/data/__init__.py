@@ -1,0 +1,1 @@
+"""Corpora: reading, filtering, subword pieces, storage and batches."""

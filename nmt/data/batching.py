@@ -1,0 +1,130 @@
+"""Batches of similar length under a token budget, in an order that a seed, an epoch and a position fix.
+
+Axes: B sentences, S source positions, T target positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nmt.data.store import EncodedCorpus
+from nmt.data.tokenizer import BOS, EOS, PAD
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs as padded ids: the source ended by EOS, `tgt_in` started by BOS, `tgt_out` ended by EOS.
+
+    `tgt_mask_BT` is True on real target positions; `pairs` are the pairs' numbers in their corpus.
+    """
+
+    src_BS: Tensor
+    src_lengths_B: Tensor
+    tgt_in_BT: Tensor
+    tgt_out_BT: Tensor
+    tgt_mask_BT: Tensor
+    tgt_tokens: int
+    pairs: Indices
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on `device`; on a GPU the copy does not wait."""
+        tensors = (self.src_BS, self.src_lengths_B, self.tgt_in_BT, self.tgt_out_BT, self.tgt_mask_BT)
+        if device.type == "cuda":
+            tensors = tuple(tensor.pin_memory() for tensor in tensors)
+        moved = (tensor.to(device, non_blocking=True) for tensor in tensors)
+        return Batch(*moved, tgt_tokens=self.tgt_tokens, pairs=self.pairs)
+
+
+def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
+    """The pairs of a corpus with these numbers, padded to the longest of each side."""
+    src = [corpus.src_ids(int(pair)) for pair in pairs]
+    tgt = [corpus.tgt_ids(int(pair)) for pair in pairs]
+    src_lengths = [len(ids) + 1 for ids in src]
+    tgt_lengths = [len(ids) + 1 for ids in tgt]
+    src_BS = np.full((len(pairs), max(src_lengths)), PAD, dtype=np.int64)
+    tgt_in_BT = np.full((len(pairs), max(tgt_lengths)), PAD, dtype=np.int64)
+    tgt_out_BT = tgt_in_BT.copy()
+    tgt_in_BT[:, 0] = BOS
+    for row, (src_ids, tgt_ids) in enumerate(zip(src, tgt, strict=True)):
+        src_BS[row, : len(src_ids)] = src_ids
+        src_BS[row, len(src_ids)] = EOS
+        tgt_in_BT[row, 1 : len(tgt_ids) + 1] = tgt_ids
+        tgt_out_BT[row, : len(tgt_ids)] = tgt_ids
+        tgt_out_BT[row, len(tgt_ids)] = EOS
+    mask_BT = np.arange(tgt_in_BT.shape[1]) < np.array(tgt_lengths)[:, None]
+    arrays = (src_BS, np.array(src_lengths), tgt_in_BT, tgt_out_BT, mask_BT)
+    return Batch(*(torch.from_numpy(array) for array in arrays), tgt_tokens=sum(tgt_lengths), pairs=pairs)
+
+
+def cut_batches(order: Indices, widths: Indices, batch_tokens: int) -> list[Indices]:
+    """Cuts a sequence of pairs into batches with sentences x longest width at most `batch_tokens`.
+
+    A pair wider than the budget makes a batch of its own.
+    """
+    batches: list[Indices] = []
+    start, longest = 0, 0
+    for place, width in enumerate(widths[order].tolist()):
+        longest = max(longest, width)
+        if place > start and (place - start + 1) * longest > batch_tokens:
+            batches.append(order[start:place])
+            start, longest = place, width
+    if start < len(order):
+        batches.append(order[start:])
+    return batches
+
+
+def widths_of(corpus: EncodedCorpus) -> Indices:
+    """The longer side of each pair in pieces, EOS counted: what a pair costs of the token budget."""
+    return np.maximum(corpus.src_lengths, corpus.tgt_lengths).astype(np.int64) + 1
+
+
+class TrainingBatches:
+    """The endless order of training: in each epoch every pair once, batches of like length, in random order.
+
+    Pairs are sorted by target and source length with ties broken at random, so that there is next to no padding,
+    and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position.
+    """
+
+    def __init__(self, corpus: EncodedCorpus, batch_tokens: int, seed: int) -> None:
+        self.corpus = corpus
+        self.batch_tokens = batch_tokens
+        self.seed = seed
+        self._widths = widths_of(corpus)
+
+    def epoch(self, epoch: int) -> list[Indices]:
+        """The batches of an epoch (from 0), as numbers of pairs."""
+        rng = np.random.default_rng([self.seed, epoch])
+        shuffled = rng.permutation(len(self.corpus))
+        keys = (self.corpus.src_lengths[shuffled], self.corpus.tgt_lengths[shuffled])
+        order = shuffled[np.lexsort(keys)]
+        batches = cut_batches(order, self._widths, self.batch_tokens)
+        return [batches[place] for place in rng.permutation(len(batches))]
+
+    def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Batch]]:
+        """Endless (epoch, position of the next batch, batch), from a position within an epoch."""
+        while True:
+            batches = self.epoch(epoch)
+            for place in range(position, len(batches)):
+                yield epoch, place + 1, make_batch(self.corpus, batches[place])
+            epoch, position = epoch + 1, 0
+
+
+def in_order(corpus: EncodedCorpus, batch_tokens: int) -> Iterator[Batch]:
+    """Every pair once, sorted by length: for the likelihood of a development set."""
+    order = np.lexsort((corpus.src_lengths, corpus.tgt_lengths))
+    for pairs in cut_batches(order, widths_of(corpus), batch_tokens):
+        yield make_batch(corpus, pairs)
+
+
+def by_length(lengths: Sequence[int], batch_tokens: int) -> list[Indices]:
+    """Numbers of sentences, longest first, cut into batches under the budget: for translation."""
+    widths = np.asarray(lengths, dtype=np.int64)
+    return cut_batches(np.argsort(-widths, kind="stable"), widths, batch_tokens)

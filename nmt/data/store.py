@@ -1,0 +1,144 @@
+"""Encoded sentence pairs on disk: an Arrow IPC file, mapped into memory and read without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nmt.errors import NmtError
+
+Ids = npt.NDArray[np.int32]
+
+_IDS = pa.list_(pa.int32())
+SCHEMA = pa.schema([("src_ids", _IDS), ("tgt_ids", _IDS), ("src_text", pa.large_utf8()), ("tgt_text", pa.large_utf8())])
+
+
+class CorpusWriter:
+    """Writes batches of encoded pairs to one file; nothing but the batch at hand is in memory.
+
+    A context manager: the file is complete only after the block ended without an exception.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._file, SCHEMA)
+
+    def write(
+        self,
+        src_ids: Sequence[Sequence[int]],
+        tgt_ids: Sequence[Sequence[int]],
+        src_text: Sequence[str],
+        tgt_text: Sequence[str],
+    ) -> None:
+        """Append pairs; the four sequences run in parallel. Ids come without BOS and EOS."""
+        if not len(src_ids) == len(tgt_ids) == len(src_text) == len(tgt_text):
+            raise ValueError("the columns of a batch must have the same length")
+        if not src_ids:
+            return
+        columns = [
+            pa.array(column, field.type) for column, field in zip((src_ids, tgt_ids, src_text, tgt_text), SCHEMA)
+        ]
+        self._writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+
+    def __enter__(self) -> CorpusWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._writer.close()
+        finally:
+            self._file.close()
+
+
+class EncodedCorpus:
+    """Sentence pairs as piece ids, with their text. Both stay in the file; memory holds 12 bytes a sentence and side.
+
+    Attributes:
+        src_lengths, tgt_lengths: [pairs] int32, pieces of each sentence, BOS and EOS not counted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map the file.
+
+        Raises:
+            NmtError: if it is missing, damaged, or no such file.
+        """
+        try:
+            with pa.memory_map(str(path), "r") as mapped:
+                self._data = mapped.read_buffer()
+            reader = pa.ipc.open_file(pa.BufferReader(self._data))
+            if not reader.schema.equals(SCHEMA):
+                raise pa.ArrowInvalid("other columns than expected")
+            self._batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+        except (OSError, pa.ArrowInvalid) as error:
+            raise NmtError(
+                f"{path} is no encoded corpus or damaged ({error}); delete its folder to make it again"
+            ) from error
+        self._batch_starts = np.cumsum([0] + [batch.num_rows for batch in self._batches])
+        # Every column lies somewhere in the one mapped file, so one view and a start for each sentence reach them all.
+        self._ids: Ids = np.frombuffer(self._data, dtype=np.int32, count=self._data.size // 4)
+        self._src_starts, self.src_lengths = self._places("src_ids")
+        self._tgt_starts, self.tgt_lengths = self._places("tgt_ids")
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return int(self._batch_starts[-1])
+
+    def src_ids(self, index: int) -> Ids:
+        """Return the source's piece ids, [S] int32, a read-only view of the file."""
+        start = self._src_starts[index]
+        return self._ids[start : start + self.src_lengths[index]]
+
+    def tgt_ids(self, index: int) -> Ids:
+        """Return the target's piece ids, [T] int32, a read-only view of the file."""
+        start = self._tgt_starts[index]
+        return self._ids[start : start + self.tgt_lengths[index]]
+
+    def src_text(self, index: int) -> str:
+        """Return the raw source sentence."""
+        return self._text("src_text", index)
+
+    def tgt_text(self, index: int) -> str:
+        """Return the raw target sentence."""
+        return self._text("tgt_text", index)
+
+    def src_texts(self) -> list[str]:
+        """Return every source sentence, in order. For dev and test; a training set may not fit in memory."""
+        return self._texts("src_text")
+
+    def tgt_texts(self) -> list[str]:
+        """Return every target sentence, in order. For dev and test; a training set may not fit in memory."""
+        return self._texts("tgt_text")
+
+    def _places(self, column: str) -> tuple[npt.NDArray[np.int64], Ids]:
+        """Return where in the view each sentence starts, and its length, both [pairs]."""
+        starts = np.empty(len(self), dtype=np.int64)
+        lengths = np.empty(len(self), dtype=np.int32)
+        for batch, first in zip(self._batches, self._batch_starts.tolist()):
+            array: Any = batch.column(column)
+            _, offsets_buffer = array.buffers()[:2]
+            offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(array) + 1)
+            values = array.values.buffers()[1]
+            base = 0 if values is None else (values.address - self._data.address) // 4
+            starts[first : first + len(array)] = offsets[:-1] + np.int64(base)
+            lengths[first : first + len(array)] = np.diff(offsets)
+        return starts, lengths
+
+    def _text(self, column: str, index: int) -> str:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = int(np.searchsorted(self._batch_starts, index, side="right")) - 1
+        text: str = self._batches[number].column(column)[index - int(self._batch_starts[number])].as_py()
+        return text
+
+    def _texts(self, column: str) -> list[str]:
+        return [text for batch in self._batches for text in batch.column(column).to_pylist()]

@@ -1,0 +1,247 @@
+"""SentencePiece: learnt from the training text, ids to text and back.
+
+The text is not normalised (rule `identity`): references are raw, so a model that learnt normalised targets could never
+write what it is scored against. Only runs of blanks become one, and blanks at either end go, as SentencePiece does it.
+
+Ids are the only thing that leaves this module. What stands in a text, `</s>` for example, is spelt out in ordinary
+pieces and never becomes the id that ends a sentence.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+from nmt.config import TokenizerConfig
+from nmt.data.text import is_unicode, one_line
+from nmt.errors import NmtError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+# The vocabulary that unigram training finds depends on the number of threads, so it is the same on every machine.
+TRAINING_THREADS = 4
+SAMPLING_SEED = 1
+# Longer lines are no sentences, and one of them could fill the vocabulary. They are left out of the learning, counted.
+MAX_LINE_BYTES = 1 << 16
+
+_TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high.*<= (\d+)", re.DOTALL)
+_TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+
+
+class Tokenizer:
+    """One SentencePiece model."""
+
+    def __init__(self, model_file: Path) -> None:
+        """Load the model.
+
+        Raises:
+            NmtError: if the file is missing, no SentencePiece model, or one with other special ids.
+        """
+        if not model_file.is_file():
+            raise NmtError(f"{model_file}: no such file; it should hold the SentencePiece model")
+        try:
+            self._model = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
+        except (RuntimeError, OSError) as error:
+            raise NmtError(f"{model_file} is no SentencePiece model or damaged") from error
+        ids = (self._model.pad_id(), self._model.unk_id(), self._model.bos_id(), self._model.eos_id())
+        if ids != (PAD, UNK, BOS, EOS):
+            raise NmtError(f"{model_file} has the ids {ids} for pad, unk, bos, eos; {(PAD, UNK, BOS, EOS)} are needed")
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of pieces, special ones included."""
+        return self._model.get_piece_size()
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each line, without BOS and EOS. On all cores; the result does not depend on how many.
+
+        Raises:
+            NmtError: if a line is no Unicode text (an argument that was not UTF-8).
+        """
+        try:
+            encoded: list[list[int]] = self._model.encode(list(lines), out_type=int, num_threads=-1)
+        except (RuntimeError, TypeError, UnicodeEncodeError) as error:
+            for number, line in enumerate(lines, 1):
+                if not is_unicode(line):
+                    raise NmtError(f"text {number} is not UTF-8: {line!a}") from error
+            raise
+        return encoded
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each sequence, always one line: a line break that the pieces spell becomes a blank.
+
+        PAD, BOS and EOS give nothing, UNK gives " ⁇ ".
+        """
+        texts: list[str] = self._model.decode([[int(i) for i in row] for row in ids], num_threads=-1)
+        return [one_line(text) for text in texts]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the piece of each id, to be shown: "▁" marks the start of a word."""
+        return [self._model.id_to_piece(int(i)) for i in ids]
+
+
+@dataclass
+class LearningStats:
+    """What the pieces were learnt from."""
+
+    lines: int = 0
+    skipped_long: int = 0  # longer than MAX_LINE_BYTES
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of both sides; the same object twice if they share a vocabulary."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+    joint: bool
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizers:
+        """Load `joint.model`, or `src.model` and `tgt.model`.
+
+        Raises:
+            NmtError: if they are missing or damaged.
+        """
+        if (folder / "joint.model").exists():
+            joint = Tokenizer(folder / "joint.model")
+            return cls(joint, joint, True)
+        return cls(Tokenizer(folder / "src.model"), Tokenizer(folder / "tgt.model"), False)
+
+    @classmethod
+    def train(
+        cls,
+        folder: Path,
+        pairs: Callable[[], Iterable[tuple[str, str]]],
+        config: TokenizerConfig,
+        pair_count: int | None = None,
+    ) -> tuple[Tokenizers, LearningStats]:
+        """Learn the pieces and write the model files into the folder.
+
+        Args:
+            folder: exists; gets `joint.model`, or `src.model` and `tgt.model`.
+            pairs: opens a pass over the training pairs; called once for each model.
+            config: size and kind.
+            pair_count: how many pairs there are; they are counted in a pass of its own if it is not given.
+
+        Raises:
+            NmtError: if the text is too little for the vocabulary, or the vocabulary too small for its characters.
+        """
+        stats = LearningStats()
+        count = sum(1 for _ in pairs()) if pair_count is None else pair_count
+        limit = config.sample_sentences
+        if config.joint:
+            both = sample((line for pair in pairs() for line in pair), 2 * count, limit)
+            learn_pieces(both, folder / "joint.model", config, "training text", stats)
+        else:
+            src_lines = sample((src for src, _ in pairs()), count, limit)
+            learn_pieces(src_lines, folder / "src.model", config, "source side", stats)
+            tgt_lines = sample((tgt for _, tgt in pairs()), count, limit)
+            learn_pieces(tgt_lines, folder / "tgt.model", config, "target side", stats)
+        return cls.load(folder), stats
+
+
+def sample(lines: Iterable[str], count: int, limit: int) -> Iterator[str]:
+    """Yield `limit` of `count` lines, in order, each set of them equally likely; all of them if there are no more.
+
+    The same ones in every run (SentencePiece's own sampling differs from one process to the next, whatever the seed),
+    and without keeping any in memory: selection sampling, Knuth, The Art of Computer Programming 3.4.2, algorithm S.
+    """
+    if count <= limit:
+        yield from lines
+        return
+    draw = random.Random(SAMPLING_SEED).random
+    wanted = limit
+    for remaining, line in zip(range(count, 0, -1), lines):
+        if draw() * remaining < wanted:
+            wanted -= 1
+            yield line
+
+
+def learn_pieces(
+    lines: Iterable[str], model_file: Path, config: TokenizerConfig, what: str, stats: LearningStats | None = None
+) -> None:
+    """Train one SentencePiece model; the same lines and settings give the same file.
+
+    Args:
+        lines: streamed, all of them used; blank ones and those over MAX_LINE_BYTES excepted.
+        model_file: written at the end.
+        config: size and kind.
+        what: the lines, as error messages call them.
+        stats: counts are added to it.
+
+    Raises:
+        NmtError: as `Tokenizers.train`, and whatever `lines` raises.
+    """
+    feed = _Feed(lines, stats if stats is not None else LearningStats())
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(feed),
+            model_writer=model,
+            model_type=config.model_type,
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            byte_fallback=config.byte_fallback,
+            shuffle_input_sentence=False,
+            max_sentence_length=MAX_LINE_BYTES,
+            normalization_rule_name="identity",
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            num_threads=TRAINING_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if feed.error is not None:
+            raise feed.error from None
+        raise _explain(str(error), config, what, feed.stats.lines) from error
+    model_file.write_bytes(model.getvalue())
+
+
+class _Feed:
+    """Hands lines to SentencePiece, and remembers the error that ended them: SentencePiece keeps its text alone."""
+
+    def __init__(self, lines: Iterable[str], stats: LearningStats) -> None:
+        self.lines = lines
+        self.stats = stats
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for line in self.lines:
+                data = line.encode()
+                if len(data) > MAX_LINE_BYTES:
+                    self.stats.skipped_long += 1
+                elif data and not data.isspace():
+                    self.stats.lines += 1
+                    yield data
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # an interrupt too: it would come out as a RuntimeError of SentencePiece
+            self.error = error
+            raise
+
+
+def _explain(text: str, config: TokenizerConfig, what: str, lines: int) -> NmtError:
+    """Return SentencePiece's complaint in terms of the configuration."""
+    if found := _TOO_LARGE.search(text):
+        return NmtError(
+            f"tokenizer.vocab_size is {config.vocab_size}, but the {what} ({lines:,} lines) gives at most {found[1]}"
+            f" pieces: set tokenizer.vocab_size to {found[1]} or less"
+        )
+    if found := _TOO_SMALL.search(text):
+        return NmtError(
+            f"tokenizer.vocab_size is {config.vocab_size}, but the characters of the {what} need {found[1]} pieces at"
+            f" least: set tokenizer.vocab_size to more than {found[1]}, or lower tokenizer.character_coverage"
+        )
+    if "sentences_.empty()" in text or "all_chars_count" in text:
+        return NmtError(f"there is nothing to learn pieces from: the {what} has no line with text")
+    return NmtError(f"SentencePiece could not learn pieces from the {what}: {text}")

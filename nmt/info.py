@@ -1,0 +1,189 @@
+"""What a run holds: settings, progress, scores, parameters by part; the command `nmt info`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt.config import load_config
+from nmt.errors import NmtError
+from nmt.run_dir import RunDir
+from nmt.training.checkpoint import load_checkpoint
+from nmt.training.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Prefixes of the state dict and what they are called; the longest that fits decides.
+_PARTS = {
+    "src_embedding.": "source embedding",
+    "tgt_embedding.": "target embedding",
+    "encoder.": "encoder",
+    "decoder.initial.": "initial state",
+    "decoder.attention.": "attention",
+    "decoder.rnn.": "decoder",
+    "decoder.cell.": "decoder",
+    "decoder.readout.": "readout",
+    "output.": "output",
+}
+_TIED = ("src_embedding.weight", "tgt_embedding.weight", "output.weight")
+
+
+@dataclass(frozen=True)
+class ParameterCounts:
+    """How many numbers the model learned.
+
+    `by_part` is in the order of the model; a tensor that several parts share is counted in the first of them, and
+    `tied` names its other appearances.
+    """
+
+    by_part: dict[str, int] = field(default_factory=dict)
+    tied: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """All parts together."""
+        return sum(self.by_part.values())
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """Everything `nmt info` prints. None or empty where the run has not come that far.
+
+    `state` holds the plain values of the newest checkpoint's training state (`step`, `epoch`, …); `best_step` and
+    `best_scores` belong to `best.pt`; `validations` has one entry a validation, `{"step": …, "dev/bleu": …}`;
+    `evaluations` has `{metric: score}` for every `eval/NAME.json`; `files` are sizes in bytes by path in the run.
+    """
+
+    path: str
+    settings: dict[str, Any]
+    meta: dict[str, Any]
+    state: dict[str, Any]
+    best_step: int | None
+    best_scores: dict[str, float | None]
+    validations: tuple[dict[str, Any], ...]
+    evaluations: dict[str, dict[str, float]]
+    parameters: ParameterCounts
+    files: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `nmt info --json`."""
+        parameters = {
+            "total": self.parameters.total,
+            "by_part": self.parameters.by_part,
+            "tied": list(self.parameters.tied),
+        }
+        return {**asdict(self), "validations": list(self.validations), "parameters": parameters}
+
+
+def describe(run: RunDir) -> RunInfo:
+    """Reads a run, finished or not, without changing it.
+
+    Raises:
+        NmtError: when a file of the run cannot be read; the message names it.
+    """
+    best = load_checkpoint(run.best) if run.best.exists() else None
+    last = load_checkpoint(run.last) if run.last.exists() else best
+    config = load_config(str(run.config))
+    validations = _validations(run.metrics)
+    best_step = best["state"].get("step") if best else None
+    scores = next((entry for entry in validations if entry["step"] == best_step), {})
+    model = (best or last or {}).get("model", {})
+    return RunInfo(
+        path=str(run.path),
+        settings=config.model_dump(mode="json"),
+        meta=_json_object(run.meta),
+        state=_plain_values(last["state"]) if last else {},
+        best_step=best_step,
+        best_scores={name: value for name, value in scores.items() if name != "step"},
+        validations=tuple(validations),
+        evaluations=_evaluations(run.eval),
+        parameters=count_parameters(model, tied=config.model.tie_embeddings),
+        files=_sizes(run),
+    )
+
+
+def count_parameters(state_dict: Mapping[str, Tensor], *, tied: bool = False) -> ParameterCounts:
+    """Counts a model's parameters by part.
+
+    A name outside the known parts is counted under its first two components. Tensors with the same storage count once.
+
+    Args:
+        state_dict: the checkpoint's `model`.
+        tied: the embeddings and the output are known to be one matrix, so that equal copies of it count once as well.
+    """
+    counts: dict[str, int] = {}
+    shared: list[str] = []
+    seen: dict[tuple[Any, ...], str] = {}
+    for name, tensor in state_dict.items():
+        if not tensor.is_floating_point():
+            continue  # bookkeeping, not learned
+        part = _part(name)
+        counts.setdefault(part, 0)
+        key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape))
+        copies = [other for other in _TIED if tied and name in _TIED and other in seen.values()]
+        if key in seen or any(state_dict[other].equal(tensor) for other in copies):
+            shared.append(name)
+            continue
+        seen[key] = name
+        counts[part] += tensor.numel()
+    return ParameterCounts({part: count for part, count in counts.items() if count}, tuple(shared))
+
+
+def _part(name: str) -> str:
+    prefix = max((prefix for prefix in _PARTS if name.startswith(prefix)), key=len, default=None)
+    return _PARTS[prefix] if prefix else ".".join(name.split(".")[:2])
+
+
+def _validations(jsonl: Path) -> list[dict[str, Any]]:
+    """One object a validation: all `dev/…` values of a step, ascending."""
+    by_step: dict[int, dict[str, Any]] = {}
+    for entry in read_metrics(jsonl):
+        values = {name: value for name, value in entry.items() if name.startswith("dev/")}
+        if values:
+            by_step.setdefault(entry["step"], {"step": entry["step"]}).update(values)
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _evaluations(folder: Path) -> dict[str, dict[str, float]]:
+    scores = {}
+    for file in sorted(folder.glob("*.json")):
+        metrics = _json_object(file).get("metrics")
+        if isinstance(metrics, dict):
+            scores[file.stem] = {name: metric["score"] for name, metric in metrics.items()}
+    return scores
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise NmtError(f"{path}: not valid JSON ({error}). Remove it, or train or evaluate again.") from error
+    if not isinstance(content, dict):
+        raise NmtError(f"{path}: not a JSON object. Remove it, or train or evaluate again.")
+    return content
+
+
+def _plain_values(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers and texts of a training state, None for what JSON cannot hold (no best score yet is -inf)."""
+    plain = {name: value for name, value in state.items() if isinstance(value, (bool, int, float, str, type(None)))}
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in plain.items()
+    }
+
+
+def _sizes(run: RunDir) -> dict[str, int]:
+    """Sizes of the run's files, TensorBoard's and temporary ones left out."""
+    sizes = {}
+    for file in sorted(run.path.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(run.path).parts)
+        if file.is_file() and not hidden and run.tensorboard not in file.parents:
+            sizes[file.relative_to(run.path).as_posix()] = file.stat().st_size
+    return sizes

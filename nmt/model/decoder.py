@@ -1,0 +1,281 @@
+"""The three decoders behind one protocol: Bahdanau's, Luong's, and the plain one without attention.
+
+`read` turns an encoding into a memory, `init_state` gives s_0, `step` advances the hypotheses of a search by one
+word, `forward` runs a whole target with teacher forcing. `forward` equals repeated `step`, values and gradients.
+
+Axes: B sentences, K hypotheses of a sentence, N = B x K rows, S source positions, T target positions,
+E annotation size, H decoder size, A attention size, D embedding size, R readout size.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config import BahdanauConfig, LuongConfig, PlainConfig
+from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, masked_softmax
+from nmt.model.encoder import Encoding
+from nmt.model.recurrence import BahdanauLoop
+from nmt.model.recurrent import Hidden, RecurrentStack
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A source as the decoder reads it: annotations, the keys projected once, and the mask of real positions.
+
+    The K hypotheses of a sentence share its row; memory is never repeated K times.
+    """
+
+    annotations_BSE: Tensor
+    keys_BSA: Tensor
+    mask_BS: Tensor
+    start_BH: Tensor
+    summary_BE: Tensor
+
+    def select(self, rows_B: Tensor) -> Memory:
+        """The memory of the sentences that `rows_B` names."""
+        return Memory(*(tensor[rows_B] for tensor in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """What a step hands to the next: hidden states, and the readout that input feeding gives back."""
+
+    hidden: Hidden
+    feed_NR: Tensor | None = None
+
+    def select(self, rows_N: Tensor) -> DecoderState:
+        """The states of the hypotheses that `rows_N` names."""
+        feed_NR = None if self.feed_NR is None else self.feed_NR[rows_N]
+        return DecoderState(tuple(tensor[rows_N] for tensor in self.hidden), feed_NR)
+
+
+Decoded = tuple[Tensor, DecoderState, Tensor]
+
+
+class Decoder(nn.Module, ABC):
+    """The protocol, and the initial state that all kinds share: s_0 = tanh(W_s ←h_1), one W_s a layer."""
+
+    readout_size: int
+
+    def __init__(self, rnn: RecurrentStack, start_size: int) -> None:
+        super().__init__()
+        self.rnn = rnn
+        self.initial = nn.ModuleList(nn.Linear(start_size, rnn.hidden_size, bias=False) for _ in rnn.layers)
+
+    def read(self, encoding: Encoding) -> Memory:
+        """The memory of an encoding; keys are projected here, once a sentence."""
+        return Memory(
+            encoding.annotations_BSE,
+            self.keys(encoding.annotations_BSE),
+            encoding.mask_BS,
+            encoding.start_BH,
+            encoding.summary_BE,
+        )
+
+    def init_state(self, memory: Memory) -> DecoderState:
+        """s_0 of each sentence, one row a sentence."""
+        start = self.start_vector(memory)
+        return DecoderState(self.rnn.start([layer(start).tanh() for layer in self.initial]))
+
+    def start_vector(self, memory: Memory) -> Tensor:
+        """What s_0 is computed from, [B, start size]."""
+        return memory.start_BH
+
+    @abstractmethod
+    def keys(self, annotations_BSE: Tensor) -> Tensor:
+        """The annotations' side of the score, [B, S, A]."""
+
+    @abstractmethod
+    def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
+        """One step: readout [N, R], the next state, and the weights [N, S] of this step.
+
+        N = B x K, the K hypotheses of a sentence one after the other; `embedded_ND` embeds the previous words.
+        """
+
+    def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
+        """All steps with the reference as the previous words: readouts [B, T, R] and weights [B, T, S]."""
+        readouts, weights = [], []
+        for embedded_BD in embedded_BTD.unbind(1):
+            readout_BR, state, weights_BS = self.step(embedded_BD, state, memory)
+            readouts.append(readout_BR)
+            weights.append(weights_BS)
+        return torch.stack(readouts, 1), torch.stack(weights, 1)
+
+
+def attend(weights_BKS: Tensor, annotations_BSE: Tensor) -> Tensor:
+    """The context c = Σ_j α_j h_j of each query, [B, K, E]."""
+    return torch.bmm(weights_BKS, annotations_BSE)
+
+
+class BahdanauDecoder(Decoder):
+    """Attention before the step, with s_{t-1} (Bahdanau et al. 2015, section 3.1 and appendix A).
+
+    e_tj = v_a·tanh(W_a s_{t-1} + U_a h_j); s_t = GRU([y_{t-1}; c_t], s_{t-1}). torch's GRU applies the reset gate
+    after the product with the state, the paper before it. Readout: `state` s_t; `deep` tanh(W_r [s_t; c_t; y_{t-1}]);
+    `maxout` the larger of each pair of U_o s_{t-1} + V_o y_{t-1} + C_o c_t (appendix A.2.2).
+    """
+
+    def __init__(
+        self, config: BahdanauConfig, *, embedding_size: int, annotation_size: int, start_size: int,
+        readout_size: int, dropout: float,
+    ) -> None:  # fmt: skip
+        size = config.hidden_size
+        rnn = RecurrentStack(config.cell, embedding_size + annotation_size, size, config.num_layers, dropout)
+        super().__init__(rnn, start_size)
+        self.attention = AdditiveScore(size, annotation_size, config.attention_size)
+        self.readout_kind = config.readout
+        self.readout_size = readout_size
+        if config.readout != "state":
+            width = readout_size * (2 if config.readout == "maxout" else 1)
+            self.readout = nn.Linear(size + annotation_size + embedding_size, width, bias=False)
+
+    def keys(self, annotations_BSE: Tensor) -> Tensor:
+        return self.attention.keys(annotations_BSE)
+
+    def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
+        before_NH = self.rnn.top(state.hidden)
+        query_BKH = before_NH.view(len(memory.mask_BS), -1, before_NH.shape[-1])
+        weights_BKS = masked_softmax(self.attention(query_BKH, memory.keys_BSA), memory.mask_BS)
+        context_NE = attend(weights_BKS, memory.annotations_BSE).flatten(0, 1)
+        hidden = self.rnn.step(torch.cat([embedded_ND, context_NE], -1), state.hidden)
+        readout_NR = self.read_out(before_NH, self.rnn.top(hidden), context_NE, embedded_ND)
+        return readout_NR, DecoderState(hidden), weights_BKS.flatten(0, 1)
+
+    def read_out(self, before: Tensor, after: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
+        """The readout from s_{t-1}, s_t, c_t and y_{t-1}, their last axes H, H, E, D."""
+        match self.readout_kind:
+            case "state":
+                return after
+            case "deep":
+                deep: Tensor = self.readout(torch.cat([after, context, embedded], -1)).tanh()
+                return deep
+            case "maxout":
+                pairs: Tensor = self.readout(torch.cat([before, context, embedded], -1))
+                return pairs.unflatten(-1, (self.readout_size, 2)).amax(-1)
+
+    def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
+        if self.rnn.cell != "gru" or len(self.rnn.layers) > 1:
+            return super().forward(embedded_BTD, state, memory)
+        layer = self.rnn.layers[0]
+        size = embedded_BTD.shape[-1]
+        inputs_BT3H = nn.functional.linear(embedded_BTD, layer.weight_ih_l0[:, :size], layer.bias_ih_l0)
+        states_TBH, contexts_TBE, weights_TBS = BahdanauLoop.apply(  # type: ignore[no-untyped-call]
+            inputs_BT3H.transpose(0, 1).contiguous(),
+            state.hidden[0],
+            memory.keys_BSA,
+            memory.annotations_BSE,
+            memory.mask_BS,
+            layer.weight_ih_l0[:, size:],
+            torch.cat([self.attention.query.weight, layer.weight_hh_l0]),
+            layer.bias_hh_l0,
+            self.attention.v,
+        )
+        after_BTH, context_BTE = states_TBH.transpose(0, 1), contexts_TBE.transpose(0, 1)
+        before_BTH = torch.cat([state.hidden[0].unsqueeze(1), after_BTH[:, :-1]], 1)
+        readouts_BTR = self.read_out(before_BTH, after_BTH, context_BTE, embedded_BTD)
+        return readouts_BTR, weights_TBS.transpose(0, 1)
+
+
+class LuongDecoder(Decoder):
+    """Attention after the step, with s_t (Luong et al. 2015, section 3).
+
+    s_t = GRU(y_{t-1}, s_{t-1}); s̃_t = tanh(W_c [s_t; c_t]). With `input_feeding` the cell reads [y_{t-1}; s̃_{t-1}]
+    (section 3.3), s̃_0 = 0. Luong used stacked LSTMs (`cell: lstm`, `num_layers`); torch's GRU applies the reset gate
+    after the product with the state.
+    """
+
+    def __init__(
+        self, config: LuongConfig, *, embedding_size: int, annotation_size: int, start_size: int,
+        readout_size: int, dropout: float,
+    ) -> None:  # fmt: skip
+        size = config.hidden_size
+        self_feed = readout_size if config.input_feeding else 0
+        rnn = RecurrentStack(config.cell, embedding_size + self_feed, size, config.num_layers, dropout)
+        super().__init__(rnn, start_size)
+        self.input_feeding = config.input_feeding
+        self.attention: AdditiveScore | DotScore
+        match config.score:
+            case "dot":
+                self.attention = DotScore(size, config.scale)
+            case "general":
+                self.attention = GeneralScore(size, annotation_size, config.scale)
+            case "concat":
+                self.attention = AdditiveScore(size, annotation_size, config.attention_size)
+        self.readout_size = readout_size
+        self.readout = nn.Linear(size + annotation_size, readout_size, bias=False)
+
+    def keys(self, annotations_BSE: Tensor) -> Tensor:
+        return self.attention.keys(annotations_BSE)
+
+    def init_state(self, memory: Memory) -> DecoderState:
+        state = super().init_state(memory)
+        if not self.input_feeding:
+            return state
+        feed_NR = memory.annotations_BSE.new_zeros(len(memory.mask_BS), self.readout_size)
+        return replace(state, feed_NR=feed_NR)
+
+    def read_out(self, states_BKH: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """s̃ [B, K, R] and the weights [B, K, S] of K states of each sentence."""
+        weights_BKS = masked_softmax(self.attention(states_BKH, memory.keys_BSA), memory.mask_BS)
+        context_BKE = attend(weights_BKS, memory.annotations_BSE)
+        return self.readout(torch.cat([states_BKH, context_BKE], -1)).tanh(), weights_BKS
+
+    def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
+        input_NX = embedded_ND if state.feed_NR is None else torch.cat([embedded_ND, state.feed_NR], -1)
+        hidden = self.rnn.step(input_NX, state.hidden)
+        top_NH = self.rnn.top(hidden)
+        readout_BKR, weights_BKS = self.read_out(top_NH.view(len(memory.mask_BS), -1, top_NH.shape[-1]), memory)
+        readout_NR = readout_BKR.flatten(0, 1)
+        feed_NR = readout_NR if self.input_feeding else None
+        return readout_NR, DecoderState(hidden, feed_NR), weights_BKS.flatten(0, 1)
+
+    def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
+        if self.input_feeding:
+            return super().forward(embedded_BTD, state, memory)
+        return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), memory)
+
+
+class PlainDecoder(Decoder):
+    """The encoder-decoder without attention: all of the source in s_0 = tanh(W_s [→h_S; ←h_1]).
+
+    s_t = GRU(y_{t-1}, s_{t-1}) and the readout is s_t (Sutskever et al. 2014); `feed_context` also gives
+    [→h_S; ←h_1] to every step (Cho et al. 2014). Its weights are an empty array: there are none.
+    """
+
+    def __init__(
+        self, config: PlainConfig, *, embedding_size: int, annotation_size: int, start_size: int,
+        readout_size: int, dropout: float,
+    ) -> None:  # fmt: skip
+        context_size = annotation_size if config.feed_context else 0
+        rnn = RecurrentStack(
+            config.cell, embedding_size + context_size, config.hidden_size, config.num_layers, dropout
+        )
+        super().__init__(rnn, annotation_size)
+        self.feed_context = config.feed_context
+        self.readout_size = readout_size
+
+    def keys(self, annotations_BSE: Tensor) -> Tensor:
+        return annotations_BSE[:, :, :0]
+
+    def start_vector(self, memory: Memory) -> Tensor:
+        return memory.summary_BE
+
+    def cell_input(self, embedded_BKD: Tensor, memory: Memory) -> Tensor:
+        """[y; c] with `feed_context`, else y, [B, K, X]."""
+        if not self.feed_context:
+            return embedded_BKD
+        context_BKE = memory.summary_BE.unsqueeze(1).expand(-1, embedded_BKD.shape[1], -1)
+        return torch.cat([embedded_BKD, context_BKE], -1)
+
+    def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
+        embedded_BKD = embedded_ND.view(len(memory.mask_BS), -1, embedded_ND.shape[-1])
+        hidden = self.rnn.step(self.cell_input(embedded_BKD, memory).flatten(0, 1), state.hidden)
+        return self.rnn.top(hidden), DecoderState(hidden), embedded_ND[:, :0]
+
+    def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
+        states_BTH = self.rnn.sequence(self.cell_input(embedded_BTD, memory), state.hidden)
+        return states_BTH, embedded_BTD[:, :, :0]

@@ -1,0 +1,64 @@
+"""The encoder: a recurrent network over the source, in one direction or both.
+
+Axes: B sentences, S source positions, D embedding size, E annotation size, H encoder size a direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config import EncoderConfig
+from nmt.model.recurrent import SharedDropout, make_recurrent
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What the encoder makes of a batch.
+
+    `annotations_BSE` holds h_j = [→h_j; ←h_j] and zeros on padding, `mask_BS` is True on real positions,
+    `start_BH` is ←h_1 (→h_S of an encoder in one direction), `summary_BE` is [→h_S; ←h_1].
+    """
+
+    annotations_BSE: Tensor
+    mask_BS: Tensor
+    start_BH: Tensor
+    summary_BE: Tensor
+
+
+class Encoder(nn.Module):
+    """Annotations of a source sentence (Bahdanau et al. 2015, section 3.2), of one or more layers.
+
+    Padding changes no state: each direction reads the real positions of a sentence alone. torch's GRU applies
+    the reset gate after the product with the state, where the paper (Cho et al. 2014) applies it before.
+    """
+
+    def __init__(self, config: EncoderConfig, embedding_size: int, dropout: float) -> None:
+        super().__init__()
+        self.bidirectional = config.bidirectional
+        self.hidden_size = config.hidden_size
+        directions = 2 if config.bidirectional else 1
+        self.annotation_size = directions * config.hidden_size
+        sizes = [embedding_size] + [self.annotation_size] * (config.num_layers - 1)
+        self.layers = nn.ModuleList(
+            make_recurrent(config.cell, size, config.hidden_size, bidirectional=config.bidirectional) for size in sizes
+        )
+        self.dropout = SharedDropout(dropout)
+
+    def forward(self, embedded_BSD: Tensor, lengths_B: Tensor) -> Encoding:
+        """`embedded_BSD` are source embeddings, `lengths_B` real positions a sentence (EOS included), on any device."""
+        x_BSX = embedded_BSD
+        steps = embedded_BSD.shape[1]
+        lengths_cpu_B = lengths_B.cpu()  # torch packs by lengths on the CPU
+        for layer in self.layers:
+            if layer is not self.layers[0]:
+                x_BSX = self.dropout(x_BSX)
+            packed = nn.utils.rnn.pack_padded_sequence(x_BSX, lengths_cpu_B, batch_first=True, enforce_sorted=False)
+            x_BSX, _ = nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=steps)
+        mask_BS = torch.arange(steps, device=lengths_B.device) < lengths_B.unsqueeze(1)
+        last_BH = x_BSX[torch.arange(len(lengths_B), device=x_BSX.device), lengths_B - 1, : self.hidden_size]
+        start_BH = x_BSX[:, 0, self.hidden_size :] if self.bidirectional else last_BH
+        summary_BE = torch.cat([last_BH, start_BH], -1) if self.bidirectional else last_BH
+        return Encoding(x_BSX, mask_BS, start_BH, summary_BE)

@@ -1,0 +1,100 @@
+"""Recurrent layers as the decoders use them: whole sequences and single steps over the same parameters.
+
+Axes: B sentences, N rows (B sentences, or B x K hypotheses), T target positions, X input size, H hidden size.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Cell = Literal["gru", "lstm"]
+Hidden = tuple[Tensor, ...]  # each [N, H]: h of every layer; for an LSTM followed by c of every layer
+
+
+class SharedDropout(nn.Module):
+    """Dropout with one mask for all positions of a sentence (Gal and Ghahramani 2016).
+
+    Cheaper on a CPU than a mask for each position, and the better regulariser for recurrent networks.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x_BTX: Tensor) -> Tensor:
+        """`x_BTX` in evaluation; in training with a share `rate` of its last axis set to 0, alike at every position."""
+        if not self.training or self.rate == 0:
+            return x_BTX
+        keep = 1 - self.rate
+        mask_B1X = x_BTX.new_empty(x_BTX.shape[0], 1, x_BTX.shape[2]).bernoulli_(keep).div_(keep)
+        return x_BTX * mask_B1X
+
+
+def make_recurrent(cell: Cell, input_size: int, hidden_size: int, *, bidirectional: bool = False) -> nn.RNNBase:
+    """One layer of torch's GRU or LSTM, batch first, recurrent weights orthogonal, an LSTM's forget gate open."""
+    kind = nn.GRU if cell == "gru" else nn.LSTM
+    layer = kind(input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
+    for name, parameter in layer.named_parameters():
+        if name.startswith("weight_hh"):
+            for gate in parameter.detach().chunk(parameter.shape[0] // hidden_size):
+                nn.init.orthogonal_(gate)
+        elif name.startswith("weight_ih"):
+            for gate in parameter.detach().chunk(parameter.shape[0] // hidden_size):
+                nn.init.xavier_uniform_(gate)
+        else:
+            nn.init.zeros_(parameter)
+            if cell == "lstm" and name.startswith("bias_ih"):
+                nn.init.ones_(parameter.detach()[hidden_size : 2 * hidden_size])
+    return layer
+
+
+class RecurrentStack(nn.Module):
+    """One or more GRU or LSTM layers in one direction; `step` and `sequence` compute the same function."""
+
+    def __init__(self, cell: Cell, input_size: int, hidden_size: int, num_layers: int, dropout: float) -> None:
+        super().__init__()
+        self.cell = cell
+        self.hidden_size = hidden_size
+        sizes = [input_size] + [hidden_size] * (num_layers - 1)
+        self.layers = nn.ModuleList(make_recurrent(cell, size, hidden_size) for size in sizes)
+        self.dropout = SharedDropout(dropout)
+
+    def start(self, states: list[Tensor]) -> Hidden:
+        """The first hidden state from h_0 of every layer, each [N, H]; the c_0 of an LSTM are zeros."""
+        cells = [torch.zeros_like(state) for state in states] if self.cell == "lstm" else []
+        return (*states, *cells)
+
+    def top(self, hidden: Hidden) -> Tensor:
+        """h of the last layer, [N, H]: the decoder's query."""
+        return hidden[len(self.layers) - 1]
+
+    def step(self, x_NX: Tensor, hidden: Hidden) -> Hidden:
+        """One step from input `x_NX`. Between layers `dropout` draws anew each step in training."""
+        count = len(self.layers)
+        states: list[Tensor] = []
+        cells: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
+            if index > 0:
+                x_NX = self.dropout(x_NX.unsqueeze(1)).squeeze(1)
+            if self.cell == "gru":
+                x_NX = torch.gru_cell(x_NX, hidden[index], *weights)
+            else:
+                x_NX, cell_NH = torch.lstm_cell(x_NX, (hidden[index], hidden[count + index]), *weights)
+                cells.append(cell_NH)
+            states.append(x_NX)
+        return (*states, *cells)
+
+    def sequence(self, x_BTX: Tensor, hidden: Hidden) -> Tensor:
+        """States [B, T, H] of the last layer over a whole sequence, from `hidden`."""
+        count = len(self.layers)
+        for index, layer in enumerate(self.layers):
+            if index > 0:
+                x_BTX = self.dropout(x_BTX)
+            first = hidden[index].unsqueeze(0)
+            start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))
+            x_BTX, _ = layer(x_BTX, start)
+        return x_BTX

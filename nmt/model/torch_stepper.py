@@ -1,0 +1,75 @@
+"""The model's side of a search: one step for all live sentences, reduced to the best continuations of each.
+
+Axes: B live sentences, K hypotheses of a sentence, N = B x K rows, S source positions, C continuations, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nmt.model.decoder import DecoderState, Memory
+from nmt.model.seq2seq import Seq2Seq, pad_ids
+from nmt.model.stepper import Array, Continuations
+
+
+@dataclass(frozen=True)
+class StepState:
+    """The live sentences: their memory, and the decoder state of each of their hypotheses."""
+
+    memory: Memory
+    decoder: DecoderState
+
+
+class TorchStepper:
+    """`Stepper` by a `Seq2Seq`; `banned` are ids that no hypothesis may hold (pad, unk, bos)."""
+
+    def __init__(self, model: Seq2Seq, banned: Sequence[int], device: torch.device) -> None:
+        self.model = model
+        self.device = device
+        self.banned = torch.tensor(list(banned), device=device)
+
+    @torch.inference_mode()
+    def begin(self, sources: Sequence[Sequence[int]]) -> StepState:
+        """Reads the sources (ids ended by EOS): one hypothesis a sentence, no word yet."""
+        src_BS, lengths_B = pad_ids(sources)
+        memory = self.model.read(src_BS.to(self.device), lengths_B.to(self.device))
+        return StepState(memory, self.model.decoder.init_state(memory))
+
+    @torch.inference_mode()
+    def step(self, state: StepState, tokens_BK: Array, log_probs_BK: Array, width: int) -> Continuations:
+        """Feeds each hypothesis its last word; the `width` best continuations of each sentence, best first.
+
+        Log-probabilities are normalised over the whole vocabulary before banned ids are taken out, so that a
+        hypothesis has the score that forced decoding gives it.
+        """
+        batch, beam = tokens_BK.shape
+        embedded_ND = self.model.tgt_embedding(torch.from_numpy(tokens_BK.reshape(-1)).to(self.device))
+        readout_NR, decoder, weights_NS = self.model.decoder.step(embedded_ND, state.decoder, state.memory)
+        logits_NV = self.model.output(readout_NR)
+        logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
+        before_N1 = torch.from_numpy(log_probs_BK.reshape(-1, 1)).to(logits_NV)
+        totals_NV = logits_NV.add_(before_N1 - logits_NV.logsumexp(-1, keepdim=True))
+        totals_NV[:, self.banned] = -math.inf
+        vocabulary = totals_NV.shape[1]
+        totals_BM = totals_NV.view(batch, beam * vocabulary)
+        best_BC, index_BC = totals_BM.topk(min(width, beam * vocabulary), -1)
+        return Continuations(
+            log_probs_BC=best_BC.double().cpu().numpy(),
+            parents_BC=(index_BC // vocabulary).cpu().numpy(),
+            tokens_BC=(index_BC % vocabulary).cpu().numpy(),
+            weights_BKS=weights_NS.view(batch, beam, -1).float().cpu().numpy(),
+            state=StepState(state.memory, decoder),
+        )
+
+    @torch.inference_mode()
+    def select(self, state: StepState, sentences_B: Array, rows_N: Array) -> StepState:
+        """Keeps the sentences `sentences_B`, and of the hypotheses the rows `rows_N` (in the old numbering)."""
+        rows = torch.from_numpy(rows_N).to(self.device)
+        if len(sentences_B) == len(state.memory.mask_BS):
+            return StepState(state.memory, state.decoder.select(rows))
+        sentences = torch.from_numpy(sentences_B).to(self.device)
+        return StepState(state.memory.select(sentences), state.decoder.select(rows))

@@ -1,0 +1,227 @@
+"""Figures: scores by sentence length, attention heat maps.
+
+Everything is drawn with matplotlib's Agg canvas on figures that pyplot does not know: no display is needed and nothing
+is kept between calls.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
+
+import numpy as np
+
+from nmt.run_dir import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Fonts to take missing characters from, where the machine has them: matplotlib's own DejaVu Sans lacks most of Asia.
+_FALLBACK_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Arial Unicode MS",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+)
+_LONGEST_LABEL = 30  # characters of a word on an axis
+_LARGEST_SIDE = 40.0  # inches; beyond that cells shrink instead
+
+
+@dataclass(frozen=True)
+class LengthRow:
+    """Scores of the sentences whose source has `low` <= n < `high` words (`high` None: no limit)."""
+
+    low: int
+    high: int | None
+    sentences: int
+    bleu: float
+    chrf: float
+
+    @property
+    def label(self) -> str:
+        """`10–19`, `50+`; counts are whole, so the upper end is shown as part of the range."""
+        if self.high is None:
+            return f"{self.low}+"
+        return f"{self.low}" if self.high == self.low + 1 else f"{self.low}–{self.high - 1}"
+
+
+def plot_by_length(curves: Mapping[str, Sequence[LengthRow]], path: Path) -> None:
+    """Writes a picture (kind by suffix, PNG at 150 dots an inch) of BLEU against source length, a line a system.
+
+    Light bars behind the lines show how many sentences each point stands for, read on the right axis: a point of ten
+    sentences means little. A system without sentences in some bucket has no point there.
+
+    Args:
+        curves: name of the system -> its rows, ascending. Systems may have different buckets.
+        path: the file to write; an existing one is replaced in one move.
+
+    Raises:
+        ValueError: when there is no row at all.
+    """
+    buckets = sorted({(row.low, row.high) for rows in curves.values() for row in rows}, key=_bucket_order)
+    if not buckets:
+        raise ValueError("plot_by_length needs at least one row")
+    position = {bucket: number for number, bucket in enumerate(buckets)}
+    labels = {(row.low, row.high): row.label for rows in curves.values() for row in rows}
+    with _fonts():
+        figure = _length_figure(curves, position, labels)
+    save_figure(figure, path)
+
+
+def plot_attention(
+    weights: np.ndarray[Any, Any], src_words: Sequence[str], tgt_words: Sequence[str], title: str = ""
+) -> Figure:
+    """Heat map of attention: a row a target word (top to bottom), a column a source word, dark is much.
+
+    Args:
+        weights: [T, S], 0 to 1.
+        src_words: S words or pieces. They are shown as they are (no markup is read into them), control characters
+            replaced, over-long ones shortened. A character that no font on the machine has is drawn as a box.
+        tgt_words: T words or pieces.
+        title: shown above.
+
+    Raises:
+        ValueError: when the shape does not match the words, or there are none.
+    """
+    weights = np.asarray(weights, dtype=np.float64)
+    if weights.shape != (len(tgt_words), len(src_words)) or weights.size == 0:
+        raise ValueError(
+            f"weights of shape {weights.shape} do not fit {len(tgt_words)} target and {len(src_words)} source words"
+        )
+    with _fonts():
+        return _attention_figure(weights, src_words, tgt_words, title)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Writes the figure, kind by suffix; the file appears whole or not at all.
+
+    Raises:
+        NmtError: when the file cannot be written.
+    """
+    with replacing(path) as stream, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(stream, format=path.suffix.lstrip(".") or "png", dpi=150)
+
+
+def _fonts() -> AbstractContextManager[None]:
+    """While it is open, new labels take characters that DejaVu Sans lacks from other fonts of the machine."""
+    from matplotlib import font_manager, rc_context
+
+    # Names that are not installed would each be reported on stderr, so only those at hand are asked for.
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    families = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in installed)]
+    return rc_context({"font.family": families})
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    """A figure with the Agg canvas; `width` and `height` in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _length_figure(
+    curves: Mapping[str, Sequence[LengthRow]],
+    position: Mapping[tuple[int, int | None], int],
+    labels: Mapping[tuple[int, int | None], str],
+) -> Figure:
+    """The figure of `plot_by_length`; `position` is each bucket's place on the x axis."""
+    figure = _new_figure(max(6.4, 1.0 + 0.8 * len(position)), 4.2)
+    axes = figure.add_subplot()
+    _draw_counts(axes, curves, position)
+    for number, (name, rows) in enumerate(curves.items()):
+        places = [position[row.low, row.high] for row in rows]
+        axes.plot(places, [row.bleu for row in rows], marker="o", color=f"C{number % 10}", label=_plain(name))
+        if len(curves) == 1:
+            for place, row in zip(places, rows, strict=True):
+                axes.annotate(
+                    f"{row.bleu:.1f}", (place, row.bleu), xytext=(0, 7), textcoords="offset points", ha="center"
+                )
+    axes.set_xticks(range(len(position)), [labels[bucket] for bucket in position])
+    axes.set_xlabel("source words")
+    axes.set_ylabel("BLEU")
+    top = max(row.bleu for rows in curves.values() for row in rows)
+    axes.set_ylim(0, max(10.0, top * 1.15))
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_title("BLEU by source length")
+    legend = axes.legend(loc="lower left", framealpha=0.9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _attention_figure(
+    weights: np.ndarray[Any, Any], src_words: Sequence[str], tgt_words: Sequence[str], title: str
+) -> Figure:
+    """The figure of `plot_attention`, its arguments checked."""
+    cell = 0.32
+    width = min(_LARGEST_SIDE, max(3.0, 1.4 + _label_inches(tgt_words) + cell * len(src_words)))
+    height = min(_LARGEST_SIDE, max(2.4, 1.0 + _label_inches(src_words) + cell * len(tgt_words)))
+    figure = _new_figure(width, height)
+    axes = figure.add_subplot()
+    image = axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+    axes.set_xticks(range(len(src_words)), [_plain(word) for word in src_words], rotation=90)
+    axes.set_yticks(range(len(tgt_words)), [_plain(word) for word in tgt_words])
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        label.set_parse_math(False)  # "$" is a character of the text
+    axes.set_xticks(np.arange(len(src_words) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(tgt_words) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="0.9", linewidth=0.5)
+    axes.tick_params(which="minor", length=0)
+    if title:
+        axes.set_title(_plain(title, longest=200), parse_math=False)
+    figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, label="weight")
+    return figure
+
+
+def _draw_counts(
+    axes: Axes, curves: Mapping[str, Sequence[LengthRow]], position: Mapping[tuple[int, int | None], int]
+) -> None:
+    """Bars of sentence counts on a right axis behind the curves; systems scored on the same test share them."""
+    counts = [0] * len(position)
+    for rows in curves.values():
+        for row in rows:
+            place = position[row.low, row.high]
+            counts[place] = max(counts[place], row.sentences)
+    behind = axes.twinx()
+    bars = behind.bar(range(len(counts)), counts, width=0.6, color="0.9")
+    behind.bar_label(bars, [str(count) for count in counts], color="0.5", fontsize=8, padding=1)
+    # Bars keep to the lower part, away from the curves.
+    behind.set_ylim(0, max(counts) * 2.5)
+    behind.set_ylabel("sentences", color="0.5")
+    behind.tick_params(axis="y", colors="0.5")
+    axes.set_zorder(behind.get_zorder() + 1)
+    axes.patch.set_visible(False)
+
+
+def _bucket_order(bucket: tuple[int, int | None]) -> tuple[int, float]:
+    low, high = bucket
+    return low, float("inf") if high is None else high
+
+
+def _label_inches(words: Sequence[str]) -> float:
+    """About how long the longest of the labels is; wide (East Asian) characters count double."""
+    return 0.09 * max(sum(1 + (east_asian_width(character) in "WF") for character in _plain(word)) for word in words)
+
+
+def _plain(text: str, longest: int = _LONGEST_LABEL) -> str:
+    """Text as a label: characters that cannot be drawn (line breaks, controls, lone surrogates) replaced, then cut."""
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"

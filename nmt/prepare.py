@@ -1,0 +1,431 @@
+"""`nmt prepare`: from the sources of a configuration to encoded corpora, a tokenizer and the data report.
+
+Everything streams in batches, and the result is kept under a name made from all that it depends on. A result is
+complete or absent: it is built in a temporary folder that is renamed at the end, so two runs that prepare the same data
+at the same time do not disturb each other, and one that is killed leaves nothing that looks finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nmt.config import Config, DataConfig
+from nmt.data.corpus import FIRST_LINES, PairFilter, PairSource, text_digest
+from nmt.data.sources import Pair
+from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.data.tokenizer import UNK, LearningStats, Tokenizers
+from nmt.errors import NmtError
+from nmt.reporting import Reporter
+
+FORMAT = 1  # of the prepared folder; a higher number makes older ones be built anew
+BATCH_PAIRS = 10_000
+REPORT_FILE = "report.json"
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """What training needs, ready to be read.
+
+    Attributes:
+        train, dev, test: encoded pairs; dev and test hold every pair of their source, in order.
+        tokenizer_dir: the SentencePiece models, to be copied into a run.
+        report: the data report, plain values alone (it goes to `data_report.json`).
+    """
+
+    train: EncodedCorpus
+    dev: EncodedCorpus
+    test: EncodedCorpus | None
+    tokenizers: Tokenizers
+    tokenizer_dir: Path
+    report: dict[str, Any]
+
+
+def prepare(config: Config, cache_root: Path, reporter: Reporter) -> PreparedData:
+    """Read, check, filter and encode the corpora, or take the result of an earlier call if nothing has changed.
+
+    Args:
+        config: its sections `data` and `tokenizer` are used.
+        cache_root: holds one folder for each different set of data and settings; made if it does not exist.
+        reporter: gets the data report, warnings and progress.
+
+    Raises:
+        NmtError: if anything is wrong with the data or the settings, or the cache cannot be written.
+    """
+    corpora = _Corpora(config.data)
+    if any(source.is_remote for source in corpora.all()):
+        reporter.info("Looking up the data sets of the hub …")
+    folder = cache_root / _fingerprint(config, corpora)
+    cached = _is_complete(folder)
+    if not cached:
+        try:
+            _build_into(folder, config, corpora, reporter)
+        except OSError as error:
+            reason = error.strerror or error
+            raise NmtError(
+                f"prepared data cannot be written under {cache_root}: {reason}. Free space there, or make it writable"
+            ) from error
+    prepared = _open(folder, cached)
+    reporter.info(format_report(prepared.report))
+    for warning in prepared.report["warnings"]:
+        reporter.warning(warning)
+    return prepared
+
+
+class _Corpora:
+    """The opened sources, by split."""
+
+    def __init__(self, data: DataConfig) -> None:
+        def opened(sources: Iterable[Any]) -> list[PairSource]:
+            return [PairSource(source, data.src_lang, data.tgt_lang) for source in sources if source is not None]
+
+        self.train = opened(data.train)
+        self.held_out = {"dev": opened([data.dev])}
+        if data.test is not None:
+            self.held_out["test"] = opened([data.test])
+
+    def all(self) -> list[PairSource]:
+        """Return every source."""
+        return [*self.train, *itertools.chain.from_iterable(self.held_out.values())]
+
+
+def _fingerprint(config: Config, corpora: _Corpora) -> str:
+    """Return a name for the result that is another one whenever the result could be another one."""
+    key = {
+        "format": FORMAT,
+        "data": config.data.model_dump(mode="json"),
+        "tokenizer": config.tokenizer.model_dump(mode="json"),
+        "stamps": [source.stamp() for source in corpora.all()],
+    }
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _is_complete(folder: Path) -> bool:
+    """Return whether the folder can be used; one that somebody took files from is removed."""
+    if not folder.is_dir():
+        return False
+    try:
+        _open(folder, cached=True)
+    except (NmtError, OSError, ValueError, KeyError):
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    return True
+
+
+def _open(folder: Path, cached: bool) -> PreparedData:
+    report = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
+    report |= {"cached": cached, "where": str(folder)}
+    return PreparedData(
+        train=EncodedCorpus(folder / "train.arrow"),
+        dev=EncodedCorpus(folder / "dev.arrow"),
+        test=EncodedCorpus(folder / "test.arrow") if report["test"] is not None else None,
+        tokenizers=Tokenizers.load(folder / "tokenizer"),
+        tokenizer_dir=folder / "tokenizer",
+        report=report,
+    )
+
+
+def _build_into(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) -> None:
+    """Build in a temporary folder beside, then rename."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".tmp", dir=folder.parent))
+    try:
+        report = _build(temporary, config, corpora, reporter)
+        (temporary / REPORT_FILE).write_text(json.dumps(report, ensure_ascii=False, indent=1), encoding="utf-8")
+        for path in temporary.rglob("*"):
+            _flush_to_disk(path)
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was first, and its result is the same as this one
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _flush_to_disk(path: Path) -> None:
+    """Make sure that after a power cut a renamed folder does not hold empty files."""
+    if path.is_file():
+        with path.open("rb+") as stream:
+            os.fsync(stream.fileno())
+
+
+def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) -> dict[str, Any]:
+    """Write the corpora and the tokenizer; return the report."""
+    started = time.monotonic()
+    data = config.data
+    # One pass to count, and to meet every fault of the data before any time is spent on learning.
+    counts = {split: _count(sources, split, reporter) for split, sources in corpora.held_out.items()}
+    counts["train"] = _count(corpora.train, "train", reporter)
+
+    tokenizer_dir = folder / "tokenizer"
+    tokenizer_dir.mkdir()
+    reporter.info(f"Learning {config.tokenizer.vocab_size:,} {config.tokenizer.model_type} pieces …")
+    tokenizers, learning = Tokenizers.train(
+        tokenizer_dir, lambda: itertools.chain(*corpora.train), config.tokenizer, counts["train"]
+    )
+    report: dict[str, Any] = {
+        "format": FORMAT,
+        "languages": {"src": data.src_lang, "tgt": data.tgt_lang},
+        "vocabulary": _vocabulary_report(config, tokenizers, learning),
+        "test": None,
+    }
+    held_out = {}
+    for split, sources in corpora.held_out.items():
+        encoder = _Encoder(split, sources, tokenizers, counts[split], reporter)
+        held_out[split] = _HeldOut()
+        report[split] = encoder.write(folder / f"{split}.arrow", held_out=held_out[split])
+    pair_filter = PairFilter(data.max_length, data.max_ratio, data.drop_duplicates)
+    encoder = _Encoder("train", corpora.train, tokenizers, counts["train"], reporter)
+    report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, compare=held_out)
+    if not pair_filter.kept:
+        raise NmtError(
+            f"no training pair is left of {pair_filter.read:,}: {_drops_text(report['train'])}. Look at the source's"
+            f" lines, and at data.max_length ({data.max_length})"
+        )
+    report["overlap"] = {split: sentences.overlap() for split, sentences in held_out.items()}
+    report["warnings"] = _warnings(report)
+    report["seconds"] = round(time.monotonic() - started, 2)
+    return report
+
+
+def _count(sources: Sequence[PairSource], split: str, reporter: Reporter) -> int:
+    """Read everything once; return the number of pairs.
+
+    Raises:
+        NmtError: if there are none, and for whatever is wrong with the data.
+    """
+    task = f"Reading {split}"
+    total = 0
+    for source in sources:
+        first = total
+        for batch in _batches(source):
+            total += len(batch)
+            reporter.progress(task, total, None)
+        if total == first:
+            raise NmtError(f"{source.label}: no pairs in it. data.{split} needs at least one")
+    reporter.progress(task, total, total)
+    return total
+
+
+def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    iterator = iter(pairs)
+    while batch := list(itertools.islice(iterator, BATCH_PAIRS)):
+        yield batch
+
+
+@dataclass
+class _HeldOut:
+    """The source sentences of a dev or test set by their hashes, and which of them training has as well."""
+
+    digests: list[int] = field(default_factory=list)  # in order; 0 for a blank line, which cannot leak
+    distinct: set[int] = field(default_factory=set)
+    in_training: set[int] = field(default_factory=set)
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Append sentences."""
+        digests = [text_digest(line) if line.strip() else 0 for line in lines]
+        self.digests += digests
+        self.distinct.update(digests)
+        self.distinct.discard(0)
+
+    def overlap(self) -> dict[str, Any]:
+        """Return how many of the sentences training has, and where the first ones stand."""
+        lines = [number for number, digest in enumerate(self.digests, 1) if digest in self.in_training]
+        return {"sentences": len(lines), "of": len(self.digests), "first": lines[:FIRST_LINES]}
+
+
+@dataclass
+class _Lengths:
+    """Pieces a sentence, of one side."""
+
+    sentences: int = 0
+    pieces: int = 0
+    unknown: int = 0
+    longest: int = 0
+
+    def add(self, rows: Sequence[Sequence[int]]) -> None:
+        """Count encoded sentences."""
+        self.sentences += len(rows)
+        for row in rows:
+            self.pieces += len(row)
+            self.unknown += row.count(UNK)
+            self.longest = max(self.longest, len(row))
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures."""
+        return {
+            "pieces": self.pieces,
+            "mean": round(self.pieces / max(self.sentences, 1), 2),
+            "max": self.longest,
+            "unknown": self.unknown,
+            "unknown_rate": round(self.unknown / max(self.pieces, 1), 6),
+        }
+
+
+class _Encoder:
+    """Encodes one split into its file, batch by batch."""
+
+    def __init__(
+        self, split: str, sources: Sequence[PairSource], tokenizers: Tokenizers, total: int, reporter: Reporter
+    ) -> None:
+        self.split = split
+        self.sources = sources
+        self.tokenizers = tokenizers
+        self.total = total
+        self.reporter = reporter
+
+    def write(
+        self,
+        path: Path,
+        *,
+        pair_filter: PairFilter | None = None,
+        held_out: _HeldOut | None = None,
+        compare: dict[str, _HeldOut] | None = None,
+    ) -> dict[str, Any]:
+        """Write the file; return the split's part of the report.
+
+        Args:
+            path: the file.
+            pair_filter: decides what is kept; without one everything is.
+            held_out: gets the source sentences.
+            compare: dev and test; the kept source sentences that are in them are noted there.
+        """
+        src_lengths, tgt_lengths = _Lengths(), _Lengths()
+        read = kept = blank = 0
+        with CorpusWriter(path) as writer:
+            for source, first_line, batch in self._numbered():
+                src_ids = self.tokenizers.src.encode([src for src, _ in batch])
+                tgt_ids = self.tokenizers.tgt.encode([tgt for _, tgt in batch])
+                read += len(batch)
+                if pair_filter is not None:
+                    rows = zip(batch, src_ids, tgt_ids, itertools.count(first_line))
+                    chosen = [pair_filter.keep(p, s, t, source.label, line) for p, s, t, line in rows]
+                    batch = list(itertools.compress(batch, chosen))
+                    src_ids = list(itertools.compress(src_ids, chosen))
+                    tgt_ids = list(itertools.compress(tgt_ids, chosen))
+                src_text, tgt_text = [src for src, _ in batch], [tgt for _, tgt in batch]
+                writer.write(src_ids, tgt_ids, src_text, tgt_text)
+                src_lengths.add(src_ids)
+                tgt_lengths.add(tgt_ids)
+                kept += len(batch)
+                blank += sum(not (s and t) for s, t in zip(src_ids, tgt_ids))
+                if held_out is not None:
+                    held_out.add(src_text)
+                if compare:
+                    _note_overlap(src_text, compare)
+                self.reporter.progress(f"Encoding {self.split}", read, self.total)
+        drops = pair_filter.dropped if pair_filter is not None else {}
+        return {
+            "sources": [source.label for source in self.sources],
+            "unit": "line" if all(source.unit == "line" for source in self.sources) else "row",
+            "read": read,
+            "kept": kept,
+            "dropped": {
+                reason: {"count": d.count, "first": [{"source": label, "line": line} for label, line in d.first]}
+                for reason, d in drops.items()
+            },
+            "blank": blank,
+            "line_breaks_folded": sum(source.folded for source in self.sources),
+            "src": src_lengths.report(),
+            "tgt": tgt_lengths.report(),
+        }
+
+    def _numbered(self) -> Iterator[tuple[PairSource, int, list[Pair]]]:
+        """Yield batches with their source and the number of their first line in it."""
+        for source in self.sources:
+            line = 1
+            for batch in _batches(source):
+                yield source, line, batch
+                line += len(batch)
+
+
+def _note_overlap(lines: Iterable[str], compare: dict[str, _HeldOut]) -> None:
+    digests = {text_digest(line) for line in lines}
+    for sentences in compare.values():
+        sentences.in_training |= sentences.distinct & digests
+
+
+def _vocabulary_report(config: Config, tokenizers: Tokenizers, learning: LearningStats) -> dict[str, Any]:
+    return {
+        "joint": tokenizers.joint,
+        "model_type": config.tokenizer.model_type,
+        "src": tokenizers.src.vocab_size,
+        "tgt": tokenizers.tgt.vocab_size,
+        "lines": learning.lines,
+        "skipped_long": learning.skipped_long,
+    }
+
+
+def _warnings(report: dict[str, Any]) -> list[str]:
+    """Return what the user should know before believing a score."""
+    warnings = []
+    for split, overlap in report["overlap"].items():
+        if overlap["sentences"]:
+            first = _numbers(overlap["first"], report[split]["unit"])
+            warnings.append(
+                f"{overlap['sentences']:,} of {overlap['of']:,} {split} source sentences are in the training data too"
+                f" (first: {first}): scores on them say nothing about new text"
+            )
+        if report[split]["blank"]:
+            warnings.append(
+                f"{report[split]['blank']:,} {split} pairs have a side without text; they are kept, and scored"
+            )
+    for split in ("train", *report["overlap"]):
+        if folded := report[split]["line_breaks_folded"]:
+            warnings.append(f"{folded:,} {split} pairs had a line break inside a text; it was replaced by a blank")
+    if skipped := report["vocabulary"]["skipped_long"]:
+        warnings.append(f"{skipped:,} lines over 65,536 bytes were left out when the pieces were learnt")
+    return warnings
+
+
+def format_report(report: dict[str, Any]) -> str:
+    """Return the data report as a block of lines for people."""
+    languages, vocabulary, train = report["languages"], report["vocabulary"], report["train"]
+    out = [f"Data report, {languages['src']} to {languages['tgt']}"]
+    out.append(f"  train  {train['read']:,} pairs read, {train['kept']:,} kept; {_lengths_text(train)}")
+    out += [f"         {line}" for line in _drops_lines(train)]
+    for split in ("dev", "test"):
+        if part := report.get(split):
+            unknown = f"unknown {part['src']['unknown_rate']:.2%} src, {part['tgt']['unknown_rate']:.2%} tgt"
+            out.append(f"  {split:5}  {part['kept']:,} pairs; {_lengths_text(part)}; {unknown}")
+    sizes = f"{vocabulary['src']:,} pieces for both languages"
+    if not vocabulary["joint"]:
+        sizes = f"{vocabulary['src']:,} source and {vocabulary['tgt']:,} target pieces"
+    out.append(f"  vocab  {sizes} ({vocabulary['model_type']}, learnt from {vocabulary['lines']:,} lines)")
+    out.append(f"  cache  {report['where']}{' (unchanged, used again)' if report['cached'] else ''}")
+    return "\n".join(out)
+
+
+def _lengths_text(part: dict[str, Any]) -> str:
+    src, tgt = part["src"], part["tgt"]
+    return f"pieces a sentence {src['mean']:.1f} src, {tgt['mean']:.1f} tgt, at most {max(src['max'], tgt['max'])}"
+
+
+def _drops_lines(train: dict[str, Any]) -> list[str]:
+    """Return a line for each reason why pairs were dropped."""
+    lines = []
+    for reason, drops in train["dropped"].items():
+        label = drops["first"][0]["source"]
+        numbers = [first["line"] for first in drops["first"] if first["source"] == label]
+        more = ", …" if drops["count"] > len(numbers) else ""
+        where = f"{label}: " if len(train["sources"]) > 1 else ""
+        lines.append(f"{drops['count']:,} dropped as {reason} ({where}{_numbers(numbers, train['unit'])}{more})")
+    return lines
+
+
+def _drops_text(train: dict[str, Any]) -> str:
+    return "; ".join(_drops_lines(train))
+
+
+def _numbers(numbers: Sequence[int], unit: str) -> str:
+    return f"{unit}{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"

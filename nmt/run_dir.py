@@ -1,0 +1,203 @@
+"""The folder of a run: names every file in it, creates it, opens it, refuses what is not one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from nmt.errors import NmtError
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run's folder. The properties name files and folders; they need not exist yet."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved settings, defaults written out; training from this file repeats the run."""
+        return self.path / "config.yaml"
+
+    @property
+    def meta(self) -> Path:
+        """Versions, git commit, command line, seed and times."""
+        return self.path / "meta.json"
+
+    @property
+    def data_report(self) -> Path:
+        """Pairs kept and dropped, by reason."""
+        return self.path / "data_report.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder of the SentencePiece models."""
+        return self.path / "tokenizer"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of all checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint with the best score on the development set."""
+        return self.checkpoints / "best.pt"
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint that training resumes from."""
+        return self.checkpoints / "last.pt"
+
+    @property
+    def metrics(self) -> Path:
+        """Everything measured in training, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of the TensorBoard event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def dev(self) -> Path:
+        """The folder of each validation's translations."""
+        return self.path / "dev"
+
+    @property
+    def eval(self) -> Path:
+        """The folder of scores, tables and plots."""
+        return self.path / "eval"
+
+    @property
+    def lock(self) -> Path:
+        """The file that keeps a second process from training in this folder."""
+        return self.path / ".lock"
+
+    @property
+    def cache_root(self) -> Path:
+        """The folder of prepared data, shared by the runs that lie side by side."""
+        return self.path.parent / ".cache"
+
+    @classmethod
+    def create(cls, path: str | Path) -> RunDir:
+        """Make the folder of a new run and the folders inside it.
+
+        Raises:
+            NmtError: if a run or anything else is already there, or the folder cannot be made.
+        """
+        run = cls(Path(path))
+        run.refuse_existing()
+        try:
+            for folder in (run.path, run.tokenizer, run.checkpoints, run.dev, run.eval):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise NmtError(f"{run.path}: cannot make the folder ({reason}). Choose another with --run-dir.") from error
+        return run
+
+    def refuse_existing(self) -> None:
+        """Refuse a folder in which a new run has no place; called before long work as well.
+
+        Raises:
+            NmtError: if a run or anything else is already there.
+        """
+        if self.config.exists() or self.last.exists():
+            raise NmtError(
+                f"{self.path}: there is a run here already. Go on with it with --resume, "
+                "or choose another folder with --run-dir."
+            )
+        if self.path.exists() and not self.path.is_dir():
+            raise NmtError(f"{self.path}: this is a file. Choose a folder with --run-dir.")
+        # What `create` makes may be left from a run that ended before it began.
+        ours = {self.tokenizer, self.checkpoints, self.dev, self.eval, self.lock}
+        if self.path.is_dir() and not ours.issuperset(self.path.iterdir()):
+            raise NmtError(f"{self.path}: the folder holds other files. Choose a new or empty one with --run-dir.")
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDir:
+        """Return the run in an existing folder.
+
+        Raises:
+            NmtError: if there is no such folder, or it is not a run's; the message names what is missing.
+        """
+        run = cls(Path(path))
+        if not run.path.exists():
+            raise NmtError(
+                f"{run.path}: there is no such run. Name the folder of one with --run, or train one with `nmt train`."
+            )
+        if not run.path.is_dir():
+            raise NmtError(f"{run.path}: this is a file; a run is a folder.")
+        missing = [part.name for part in (run.config, run.tokenizer, run.checkpoints) if not part.exists()]
+        if missing:
+            raise NmtError(
+                f"{run.path}: this is not the folder of a run: it has no {', no '.join(missing)}. "
+                "A run is what `nmt train` makes."
+            )
+        return run
+
+    @classmethod
+    def newest(cls, root: str | Path = Path("runs")) -> RunDir:
+        """Return the run under `root` that was trained last.
+
+        Raises:
+            NmtError: if there is none.
+        """
+        folder = Path(root)
+        runs = [cls(config.parent) for config in folder.glob("*/config.yaml")] if folder.is_dir() else []
+        runs = [run for run in runs if run.checkpoints.is_dir()]
+        if not runs:
+            raise NmtError(
+                f"{folder}: there is no run here. Name the folder of one with --run, or train one with `nmt train`."
+            )
+        return cls.open(max(runs, key=lambda run: (run._last_trained(), run.path.name)).path)
+
+    def _last_trained(self) -> float:
+        """Time of the newest file that only training writes; scoring an old run does not make it the newest."""
+        files = (self.config, self.meta, self.metrics, self.last, self.best)
+        return max(file.stat().st_mtime for file in files if file.exists())
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for bytes that takes its name only when the block ends well; until then the older one stays.
+
+    A device or a pipe, such as `/dev/null`, is written directly, and a link is followed.
+
+    Raises:
+        NmtError: if it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    special = target.exists() and not target.is_file()
+    temporary = target if special else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    if target.is_dir():
+        raise NmtError(f"{path}: this is a folder; name a file to write.")
+    try:
+        stream = temporary.open("wb")
+    except OSError as error:
+        raise NmtError(f"{path}: cannot be written: {error.strerror or error}.") from error
+    try:
+        with stream:
+            yield stream
+            stream.flush()
+            if not special:
+                os.fsync(stream.fileno())
+        if not special:
+            os.replace(temporary, target)
+    finally:
+        if not special:
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file so that a crash leaves the old one or the new one, never a part.
+
+    Raises:
+        NmtError: if it cannot be written.
+    """
+    with replacing(path) as stream:
+        stream.write(text.encode())

@@ -1,0 +1,212 @@
+"""`nmt train`: from data and a configuration to a run with a scored model."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt import __version__
+from nmt.config import Config, config_yaml, load_config
+from nmt.data.batching import TrainingBatches, in_order
+from nmt.errors import NmtError
+from nmt.evaluate import EvaluationResult, evaluate_split, validation_scores
+from nmt.model.seq2seq import Seq2Seq, build_model
+from nmt.prepare import PreparedData, prepare
+from nmt.reporting import Reporter
+from nmt.run_dir import RunDir, write_atomic
+from nmt.training.checkpoint import load_checkpoint
+from nmt.training.loop import Training, TrainingState, likelihood
+from nmt.training.metrics import MetricsWriter
+from nmt.translate import Translator, choose_device, count_parameters, longest_source, restore_weights
+
+SAMPLES = 4  # translations of the development set shown in TensorBoard at each validation
+_FIXED = ("data", "tokenizer", "model")  # sections that a resumed run cannot change
+
+
+def train(
+    config: Config, run_path: Path, *, resume: bool, reporter: Reporter, command: Sequence[str] = ()
+) -> EvaluationResult | None:
+    """Trains a model and scores the test set with its best checkpoint; None where there is no test set.
+
+    Raises:
+        NmtError: for everything a user can mend: data, settings, a run that exists.
+        Stopped: after a signal, with everything saved.
+    """
+    run = RunDir(run_path)
+    if resume:
+        run = RunDir.open(run_path)
+        _check_changes(load_config(str(run.config)), config, run, reporter)
+    else:
+        run.refuse_existing()
+    device = choose_device(config.training.device)
+    data = prepare(config, run.cache_root, reporter)
+    if not resume:
+        RunDir.create(run_path)
+    content = load_checkpoint(run.last) if resume and run.last.is_file() else None
+    _describe(run, config, data, command)
+
+    torch.manual_seed(config.training.seed)
+    model = build_model(config.model, data.tokenizers.src.vocab_size, data.tokenizers.tgt.vocab_size).to(device)
+    step = content["state"]["step"] if content else None
+    metrics = MetricsWriter(run.metrics, run.tensorboard, step)
+    batches = TrainingBatches(data.train, config.training.batch_tokens, config.training.seed)
+    training = Training(model, batches, config.training, device, run, metrics, reporter)
+    reporter.info(
+        f"{count_parameters(model):,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
+        + (f" with {torch.get_num_threads()} threads" if device.type == "cpu" else "")
+    )
+    if content is not None:
+        restore_weights(model, content["model"], run.last)
+        training.restore(content)
+        reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
+    elif config.training.max_steps:
+        metrics.text(0, "settings", "```yaml\n" + config_yaml(config) + "```")
+    try:
+        if training.state.finished and not training.reopened():
+            reporter.info(f"this run is finished: {training.state.finished}. Nothing is left to train.")
+        else:
+            validation = Validation(config, data, model, device, run, metrics)
+            state = training.fit(validation)
+            reporter.info(f"training ended: {state.finished}; best {state.best_score:.2f} at step {state.best_step:,}")
+    finally:
+        metrics.close()
+        _record_time(run, training.state)
+    return _test(config, run, data, device, reporter)
+
+
+class Validation:
+    """Scores the model on the development set as it stands; called by the training loop."""
+
+    def __init__(
+        self, config: Config, data: PreparedData, model: Seq2Seq, device: torch.device, run: RunDir,
+        metrics: MetricsWriter,
+    ) -> None:  # fmt: skip
+        self.config, self.data, self.model, self.device = config, data, model, device
+        self.run, self.metrics = run, metrics
+        self.translator = Translator(model, data.tokenizers, config.search, longest_source(config), device)
+        self.sources = [data.dev.src_text(place) for place in range(len(data.dev))]
+        self.references = [data.dev.tgt_text(place) for place in range(len(data.dev))]
+
+    def __call__(self, step: int) -> dict[str, float]:
+        """Likelihood, attention entropy, BLEU and chrF; writes the translations to `dev/`."""
+        values = likelihood(self.model, in_order(self.data.dev, self.config.training.batch_tokens), self.device)
+        hypotheses = [translation.text for translation in self.translator.translate(self.sources)]
+        write_atomic(self.run.dev / f"step_{step:06d}.txt", "".join(f"{text}\n" for text in hypotheses))
+        scores = validation_scores(
+            hypotheses,
+            self.references,
+            tgt_lang=self.config.data.tgt_lang,
+            bleu_tokenize=self.config.evaluation.bleu_tokenize,
+        )
+        samples = (
+            f"    source       {source}\n    reference    {reference}\n    translation  {hypothesis}\n"
+            for source, reference, hypothesis in zip(self.sources, self.references, hypotheses, strict=True)
+        )
+        self.metrics.text(step, "dev/samples", "\n".join(text for text, _ in zip(samples, range(SAMPLES), strict=False)))
+        return values | {f"dev/{name}": score for name, score in scores.items()}
+
+
+def _check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) -> None:
+    """Tells what a resumed run changes, and refuses what would make it another model.
+
+    Raises:
+        NmtError: naming each changed setting of the data, the tokenizer or the model.
+    """
+    changes = _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
+    refused = [line for path, line in changes if path.split(".")[0] in _FIXED]
+    if refused:
+        raise NmtError(
+            f"{run.path}: --resume cannot change data, tokenizer or model of a run:\n  "
+            + "\n  ".join(refused)
+            + f"\nTake them back, or train a new run with another --run-dir. The run's own settings: {run.config}"
+        )
+    for _, line in changes:
+        reporter.info(f"changed: {line}")
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, str]]:
+    """(path, "path: old -> new") of every setting that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = []
+        for key in {**old, **new}:
+            found += _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+        return found
+    return [] if old == new else [(path, f"{path}: {old} -> {new}")]
+
+
+def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str]) -> None:
+    """Writes what the run is made of: settings, versions, data report, tokenizer."""
+    write_atomic(run.config, config_yaml(config))
+    write_atomic(run.data_report, json.dumps(data.report, indent=2, ensure_ascii=False) + "\n")
+    shutil.copytree(data.tokenizer_dir, run.tokenizer, dirs_exist_ok=True)
+    meta = _read_meta(run)
+    packages = ("torch", "sentencepiece", "datasets", "sacrebleu", "numpy", "pyarrow")
+    meta |= {
+        "nmt": __version__,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "git_commit": _git_commit(),
+        "seed": config.training.seed,
+    }
+    meta["starts"] = [*meta.get("starts", []), {"time": _now(), "command": list(command)}]
+    write_atomic(run.meta, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
+
+
+def _record_time(run: RunDir, state: TrainingState) -> None:
+    meta = _read_meta(run) | {
+        "training_seconds": round(state.seconds, 3),
+        "steps": state.step,
+        "best_step": state.best_step,
+        "finished": state.finished,
+        "last_end": _now(),
+    }
+    write_atomic(run.meta, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
+
+
+def _read_meta(run: RunDir) -> dict[str, Any]:
+    return dict(json.loads(run.meta.read_text(encoding="utf-8"))) if run.meta.is_file() else {}
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _git_commit() -> str | None:
+    """The commit of the checkout that nmt runs from, with a + where files differ; None outside a checkout."""
+    folder = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _test(
+    config: Config, run: RunDir, data: PreparedData, device: torch.device, reporter: Reporter
+) -> EvaluationResult | None:
+    """Scores the test set with the best checkpoint, never the last by accident."""
+    if data.test is None:
+        reporter.info("no test set: nothing to score. Give data.test, or use `nmt eval --src FILE --tgt FILE`.")
+        return None
+    pairs = [(data.test.src_text(place), data.test.tgt_text(place)) for place in range(len(data.test))]
+    start = time.perf_counter()
+    result = evaluate_split(run, reporter, split="test", search=config.search, device=str(device), pairs=pairs)
+    reporter.info(f"test set translated and scored in {time.perf_counter() - start:.0f} s")
+    return result

@@ -1,0 +1,64 @@
+"""Checkpoints: plain tensors and types in a file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt.errors import NmtError
+from nmt.run_dir import RunDir, replacing
+
+KEYS = ("model", "optimizer", "schedule", "state", "random")
+
+
+def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
+    """Writes `step_NNNNNN.pt`, lets `last.pt` and on request `best.pt` name the same file, drops the oldest.
+
+    Raises:
+        NmtError: if it cannot be written; the older checkpoints stay.
+    """
+    path = run.checkpoints / f"step_{step:06d}.pt"
+    with replacing(path) as stream:
+        torch.save(content, stream)
+    for name in (run.last, *((run.best,) if best else ())):
+        _second_name(path, name)
+    steps = sorted(run.checkpoints.glob("step_*.pt"))
+    for old in steps[: max(0, len(steps) - keep)]:
+        old.unlink()
+    return path
+
+
+def _second_name(path: Path, name: Path) -> None:
+    """Gives a file a second name, by a hard link where the file system has them, and replaces what had it."""
+    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(path, temporary)
+    except OSError:
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, name)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Reads a checkpoint onto the CPU; nothing in the file is executed.
+
+    Raises:
+        NmtError: if there is none, or it is not one of ours, or damaged.
+    """
+    if not path.is_file():
+        raise NmtError(f"{path}: there is no such checkpoint.")
+    others = [other.name for other in sorted(path.parent.glob("*.pt")) if other.name != path.name]
+    offer = f" Other checkpoints beside it: {', '.join(others)} (--checkpoint)." if others else ""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for what is not a checkpoint
+        reason = str(error).split("\n", 1)[0][:120]
+        raise NmtError(f"{path}: this is not a checkpoint of nmt, or it is damaged ({reason}).{offer}") from error
+    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise NmtError(f"{path}: this is not a checkpoint of nmt: it has no {', no '.join(missing)}.{offer}")
+    return dict(content)

@@ -1,0 +1,74 @@
+"""Label-smoothed cross-entropy over the vocabulary, loss and gradient in one pass over chunks of real tokens.
+
+Axes: N real target positions of a batch, R readout size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK = 1024  # rows projected at once: enough for full-speed products, and 32 MB of logits at 8,000 pieces
+
+
+class TokenLosses(NamedTuple):
+    """Sums over tokens, in nats: the smoothed loss, which has the gradient, and the plain negative log-likelihood."""
+
+    smoothed: Tensor
+    likelihood: Tensor
+
+
+class _ProjectedCrossEntropy(torch.autograd.Function):
+    """The losses of logits W x + b, and the gradients of the smoothed one, without keeping N x V values."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, targets_N: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        needs_gradient = any(ctx.needs_input_grad[:3])
+        smoothed, likelihood = readouts_NR.new_zeros(()), readouts_NR.new_zeros(())
+        grad_x_NR = torch.empty_like(readouts_NR) if needs_gradient else None
+        grad_w_VR = torch.zeros_like(weight_VR) if needs_gradient else None
+        grad_b_V = torch.zeros_like(bias_V) if needs_gradient else None
+        classes = weight_VR.shape[0]
+        for start in range(0, len(readouts_NR), CHUNK):
+            rows = slice(start, start + CHUNK)
+            logp_NV = torch.addmm(bias_V, readouts_NR[rows], weight_VR.t()).log_softmax(-1)
+            gold_N1 = targets_N[rows].unsqueeze(1)
+            nll = -logp_NV.gather(1, gold_N1).sum()
+            likelihood += nll
+            smoothed += (1 - smoothing) * nll
+            if smoothing:
+                smoothed -= logp_NV.sum() * (smoothing / classes)
+            if grad_x_NR is None or grad_w_VR is None or grad_b_V is None:
+                continue
+            # d loss / d logits = softmax - target distribution
+            grad_NV = logp_NV.exp_().sub_(smoothing / classes)
+            grad_NV.scatter_add_(1, gold_N1, grad_NV.new_full((1, 1), smoothing - 1).expand(len(gold_N1), 1))
+            torch.mm(grad_NV, weight_VR, out=grad_x_NR[rows])
+            grad_w_VR.addmm_(grad_NV.t(), readouts_NR[rows])
+            grad_b_V += grad_NV.sum(0)
+        ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
+        ctx.mark_non_differentiable(likelihood)
+        return smoothed, likelihood
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = ctx.gradients
+        del ctx.gradients  # freed, and a second backward pass fails instead of scaling them again
+        return (*(gradient.mul_(grad) for gradient in gradients), None, None)
+
+
+def token_losses(
+    readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, targets_N: Tensor, smoothing: float
+) -> TokenLosses:
+    """The loss that torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum") gives, and the plain one.
+
+    The targets are (1 - ε) on the reference and ε / V on every piece (Szegedy et al. 2016, section 7).
+    """
+    losses = _ProjectedCrossEntropy.apply(readouts_NR, weight_VR, bias_V, targets_N, smoothing)  # type: ignore[no-untyped-call]
+    return TokenLosses(*losses)

@@ -1,0 +1,107 @@
+"""Scores and weights against independent NumPy formulas and the worked examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, masked_softmax
+
+WORKED = [
+    ((0.2, 3.0, 0.1), (0.0545, 0.8962, 0.0493)),
+    ((0.2, 0.3, 0.1), (0.3322, 0.3672, 0.3006)),
+    ((1, 2, 0), (0.2447, 0.6652, 0.0900)),
+    ((0.5, 2.1, 0.3), (0.1477, 0.7314, 0.1209)),
+    ((1.2, 3.5, 0.8, 2.1, 0.5), (0.0685, 0.6831, 0.0459, 0.1685, 0.0340)),
+    ((0.1, 0.1, 4, 0.1, 0.1), (0.0187, 0.0187, 0.9251, 0.0187, 0.0187)),
+    ((0.1, 0.2, 0.15, 0.1, 0.05), (0.1958, 0.2164, 0.2058, 0.1958, 0.1862)),
+]
+CONTEXTS = [
+    ((0.2, 3.0, 0.1), (0.1038, 0.9455)),
+    ((0.2, 0.3, 0.1), (0.6328, 0.6678)),
+    ((1, 2, 0), (0.3348, 0.7553)),
+]
+
+
+@pytest.mark.parametrize(("scores", "weights"), WORKED)
+def test_worked_examples_give_their_weights(scores: tuple[float, ...], weights: tuple[float, ...]) -> None:
+    found = masked_softmax(torch.tensor([[scores]], dtype=torch.float64), torch.ones(1, len(scores), dtype=torch.bool))
+    np.testing.assert_allclose(found[0, 0].numpy(), weights, atol=5.1e-5)
+
+
+@pytest.mark.parametrize(("scores", "context"), CONTEXTS)
+def test_worked_examples_give_their_contexts(scores: tuple[float, ...], context: tuple[float, ...]) -> None:
+    weights = masked_softmax(torch.tensor([[scores]], dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool))
+    annotations = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    np.testing.assert_allclose((weights[0, 0] @ annotations).numpy(), context, atol=5.1e-5)
+
+
+def arrays() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(3)
+    return torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(2, 5, 6, dtype=torch.float64)
+
+
+def test_additive_score_is_v_tanh_of_both_projections() -> None:
+    query_BKH, annotations_BSE = arrays()
+    score = AdditiveScore(4, 6, 7).double()
+    found = score(query_BKH, score.keys(annotations_BSE)).detach().numpy()
+    w, u, v = (p.detach().numpy() for p in (score.query.weight, score.key.weight, score.v))
+    for b, k, s in np.ndindex(2, 3, 5):
+        expected = v @ np.tanh(w @ query_BKH[b, k].numpy() + u @ annotations_BSE[b, s].numpy())
+        assert found[b, k, s] == pytest.approx(expected, abs=1e-12)
+
+
+def test_luong_concat_is_the_additive_score_of_the_stacked_matrix() -> None:
+    query_BKH, annotations_BSE = arrays()
+    score = AdditiveScore(4, 6, 7).double()
+    stacked = torch.cat([score.query.weight, score.key.weight], 1)
+    pair = torch.cat([query_BKH[1, 2], annotations_BSE[1, 4]])
+    found = score(query_BKH, score.keys(annotations_BSE))[1, 2, 4]
+    assert found.item() == pytest.approx((score.v @ (stacked @ pair).tanh()).item(), abs=1e-12)
+
+
+def test_general_score_is_s_w_h_and_dot_is_s_h() -> None:
+    query_BKH, annotations_BSE = arrays()
+    general = GeneralScore(4, 6).double()
+    expected = np.einsum("bkh,he,bse->bks", query_BKH, general.key.weight.detach(), annotations_BSE)
+    found = general(query_BKH, general.keys(annotations_BSE))
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-12)
+    keys_BSH = annotations_BSE[:, :, :4]
+    np.testing.assert_allclose(
+        DotScore(4)(query_BKH, keys_BSH).numpy(), np.einsum("bkh,bsh->bks", query_BKH, keys_BSH), atol=1e-12
+    )
+    np.testing.assert_allclose(DotScore(4, scale=True)(query_BKH, keys_BSH), DotScore(4)(query_BKH, keys_BSH) / 2)
+
+
+def test_additive_gradients_equal_numerical_ones() -> None:
+    torch.manual_seed(4)
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 3, 4), (2, 5, 6))]
+    score = AdditiveScore(4, 6, 3).double()
+
+    def scores(query_BKH: torch.Tensor, annotations_BSE: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = score(query_BKH, score.keys(annotations_BSE))
+        return result
+
+    assert torch.autograd.gradcheck(scores, (*tensors, *score.parameters()))
+
+
+def test_weights_sum_to_one_and_padding_gets_exactly_none() -> None:
+    torch.manual_seed(5)
+    mask_BS = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    weights_BKS = masked_softmax(torch.randn(2, 3, 5) * 100, mask_BS)
+    assert (weights_BKS[~mask_BS.unsqueeze(1).expand(-1, 3, -1)] == 0).all()
+    torch.testing.assert_close(weights_BKS.sum(-1), torch.ones(2, 3))
+
+
+def test_scores_of_ten_thousand_stay_finite() -> None:
+    scores_BKS = torch.tensor([[[10_000.0, -10_000.0, 0.0]]])
+    weights_BKS = masked_softmax(scores_BKS, torch.ones(1, 3, dtype=torch.bool))
+    assert weights_BKS.tolist() == [[[1.0, 0.0, 0.0]]]
+
+
+def test_parameter_counts_follow_the_formulas() -> None:
+    additive = AdditiveScore(query_size=4, annotation_size=6, attention_size=7)
+    assert sum(p.numel() for p in additive.parameters()) == 7 * (4 + 6 + 1)
+    assert sum(p.numel() for p in GeneralScore(4, 6).parameters()) == 4 * 6
+    assert sum(p.numel() for p in DotScore(4).parameters()) == 0

@@ -1,0 +1,239 @@
+"""The decoders: one protocol, both papers' timing, padding, and the fast path against repeated steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from models import ATTENTIVE, DECODERS, small_batch, small_model
+
+from nmt.config import BahdanauConfig, EncoderConfig, LuongConfig, ModelConfig
+from nmt.model.decoder import Decoder
+from nmt.model.recurrence import BahdanauLoop
+from nmt.model.seq2seq import Seq2Seq, build_model
+
+
+def step_by_step(model: Seq2Seq) -> tuple[torch.Tensor, torch.Tensor]:
+    """The reference: the base class's loop over `step`, whatever a kind makes of `forward`."""
+    src_BS, lengths_B, tgt_in_BT = small_batch()
+    memory = model.read(src_BS, lengths_B)
+    embedded_BTD = model.tgt_embedding(tgt_in_BT)
+    return Decoder.forward(model.decoder, embedded_BTD, model.decoder.init_state(memory), memory)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-5)])
+def test_forward_equals_repeated_steps_in_values_and_gradients(
+    name: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    model = small_model(name, dtype=dtype)
+    results = []
+    for readouts, weights in (model(*small_batch()), step_by_step(model)):
+        model.zero_grad()
+        (readouts.square().sum() + (weights * weights.cumsum(-1)).sum()).backward()
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        results.append([readouts.detach(), weights.detach(), *gradients])
+    assert len(results[0]) == len(results[1]) > 8
+    for fast, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_gradients_of_the_whole_model_equal_numerical_ones(name: str) -> None:
+    model = small_model(name)
+    names, values = zip(*model.named_parameters(), strict=True)
+    src_BS, lengths_B, tgt_in_BT = small_batch()
+    batch = (src_BS[:2, :4], lengths_B[:2], tgt_in_BT[:2, :3])
+
+    def readouts(*parameters: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, dict(zip(names, parameters, strict=True)), batch)[0].sum(-1)
+
+    # fast_mode projects on random directions: the exact Jacobian of every weight takes minutes.
+    assert torch.autograd.gradcheck(readouts, values, fast_mode=True)
+
+
+def test_gradients_of_bahdanaus_loop_equal_numerical_ones() -> None:
+    torch.manual_seed(2)
+    steps, batch, positions, e, h, a = 3, 2, 4, 3, 2, 3
+    shapes = ((steps, batch, 3 * h), (batch, h), (batch, positions, a), (batch, positions, e))
+    shapes += ((3 * h, e), (a + 3 * h, h), (3 * h,), (a,))
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
+
+    def loop(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return BahdanauLoop.apply(*args[:4], mask_BS, *args[4:])  # type: ignore[no-any-return, no-untyped-call]
+
+    assert torch.autograd.gradcheck(loop, tensors)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_extra_padding_of_any_ids_changes_nothing(name: str) -> None:
+    model = small_model(name)
+    src_BS, lengths_B, tgt_in_BT = small_batch()
+    padded_BS = torch.randint(0, 11, (3, 9))
+    real_BS = torch.arange(9) < lengths_B.unsqueeze(1)
+    padded_BS[real_BS] = src_BS[torch.arange(6) < lengths_B.unsqueeze(1)]
+    before, weights_before = model(src_BS, lengths_B, tgt_in_BT)
+    after, weights_after = model(padded_BS, lengths_B, tgt_in_BT)
+    torch.testing.assert_close(before, after)
+    if weights_before.shape[-1]:
+        torch.testing.assert_close(weights_before, weights_after[:, :, :6])
+        assert (weights_after[~real_BS.unsqueeze(1).expand(-1, 5, -1)] == 0).all()
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_sentence_does_not_depend_on_its_batch(name: str) -> None:
+    model = small_model(name)
+    src_BS, lengths_B, tgt_in_BT = small_batch()
+    together, _ = model(src_BS, lengths_B, tgt_in_BT)
+    for row in range(3):
+        alone, _ = model(src_BS[row : row + 1, : lengths_B[row]], lengths_B[row : row + 1], tgt_in_BT[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone)
+
+
+@pytest.mark.parametrize("name", ATTENTIVE)
+def test_weights_of_every_step_sum_to_one(name: str) -> None:
+    _, weights_BTS = small_model(name)(*small_batch())
+    torch.testing.assert_close(weights_BTS.sum(-1), torch.ones(3, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ATTENTIVE)
+def test_the_fed_word_reaches_luongs_weights_of_its_step_and_not_bahdanaus(name: str) -> None:
+    model = small_model(name)
+    src_BS, lengths_B, tgt_in_BT = small_batch()
+    changed_BT = tgt_in_BT.clone()
+    changed_BT[:, 2] = 1
+    _, before = model(src_BS, lengths_B, tgt_in_BT)
+    _, after = model(src_BS, lengths_B, changed_BT)
+    torch.testing.assert_close(before[:, :2], after[:, :2], rtol=0, atol=0)
+    same = torch.equal(before[1:, 2], after[1:, 2])
+    assert same == name.startswith("bahdanau")
+    assert not torch.allclose(before[:, 3], after[:, 3])
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_hypotheses_of_a_sentence_share_its_memory(name: str) -> None:
+    model = small_model(name)
+    src_BS, lengths_B, _ = small_batch()
+    memory = model.read(src_BS, lengths_B)
+    one = model.decoder.init_state(memory)
+    three = one.select(torch.arange(3).repeat_interleave(3))
+    tokens_BK = torch.tensor([[4, 5, 6], [7, 8, 9], [10, 4, 5]])
+    together, _, weights_NS = model.decoder.step(model.tgt_embedding(tokens_BK.flatten()), three, memory)
+    for k in range(3):
+        alone, _, weights_BS = model.decoder.step(model.tgt_embedding(tokens_BK[:, k]), one, memory)
+        torch.testing.assert_close(together.view(3, 3, -1)[:, k], alone)
+        torch.testing.assert_close(weights_NS.view(3, 3, -1)[:, k], weights_BS)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def gru(layer: torch.nn.Module, x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """torch's GRU from its documentation: the reset gate after the product."""
+    wi, wh, bi, bh = (getattr(layer, f"{n}_l0").detach().numpy() for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    (ir, iz, inew), (hr, hz, hnew) = np.split(wi @ x + bi, 3), np.split(wh @ h + bh, 3)
+    z = sigmoid(iz + hz)
+    return (1 - z) * np.tanh(inew + sigmoid(ir + hr) * hnew) + z * h
+
+
+def weights_of(module: torch.nn.Module) -> np.ndarray:
+    return module.weight.detach().numpy()  # type: ignore[union-attr, operator]
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "bahdanau-state", "bahdanau-maxout"])
+def test_bahdanau_follows_the_papers_formulas(name: str) -> None:
+    model = small_model(name)
+    src_BS, lengths_B, tgt_in_BT = small_batch()
+    readouts, _ = model(src_BS, lengths_B, tgt_in_BT)
+    memory = model.read(src_BS, lengths_B)
+    decoder, row = model.decoder, 2
+    h = memory.annotations_BSE[row].detach().numpy()
+    s = np.tanh(weights_of(decoder.initial[0]) @ h[0, 4:])
+    score = decoder.attention
+    for t in range(5):
+        y = model.tgt_embedding.weight[tgt_in_BT[row, t]].detach().numpy()
+        e = [score.v.detach().numpy() @ np.tanh(weights_of(score.query) @ s + weights_of(score.key) @ hj) for hj in h]
+        c = softmax(np.array(e)) @ h
+        before, s = s, gru(decoder.rnn.layers[0], np.concatenate([y, c]), s)
+        if name == "bahdanau-state":
+            expected = s
+        elif name == "bahdanau":
+            expected = np.tanh(weights_of(decoder.readout) @ np.concatenate([s, c, y]))
+        else:
+            expected = (weights_of(decoder.readout) @ np.concatenate([before, c, y])).reshape(-1, 2).max(1)
+        np.testing.assert_allclose(readouts[row, t].detach().numpy(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["luong-general", "luong-feed"])
+def test_luong_follows_the_papers_formulas(name: str) -> None:
+    model = small_model(name)
+    src_BS, lengths_B, tgt_in_BT = small_batch()
+    readouts, _ = model(src_BS, lengths_B, tgt_in_BT)
+    decoder, row = model.decoder, 2
+    h = model.read(src_BS, lengths_B).annotations_BSE[row].detach().numpy()
+    s = np.tanh(weights_of(decoder.initial[0]) @ h[0, 4:])
+    readout = np.zeros(6)
+    for t in range(5):
+        y = model.tgt_embedding.weight[tgt_in_BT[row, t]].detach().numpy()
+        s = gru(decoder.rnn.layers[0], np.concatenate([y, readout]) if name == "luong-feed" else y, s)
+        c = softmax(np.array([s @ weights_of(decoder.attention.key) @ hj for hj in h])) @ h
+        readout = np.tanh(weights_of(decoder.readout) @ np.concatenate([s, c]))
+        np.testing.assert_allclose(readouts[row, t].detach().numpy(), readout, atol=1e-10)
+
+
+def test_annotations_join_the_last_words_seen_in_both_directions() -> None:
+    model = small_model("none")
+    src_BS, lengths_B, _ = small_batch()
+    encoding = model.encoder(model.src_embedding(src_BS), lengths_B)
+    assert (encoding.annotations_BSE[0, 4:] == 0).all()
+    for row, length in enumerate(lengths_B.tolist()):
+        torch.testing.assert_close(encoding.summary_BE[row, :4], encoding.annotations_BSE[row, length - 1, :4])
+        torch.testing.assert_close(encoding.summary_BE[row, 4:], encoding.annotations_BSE[row, 0, 4:])
+        torch.testing.assert_close(encoding.start_BH[row], encoding.annotations_BSE[row, 0, 4:])
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_parameters_of_attention_follow_the_design() -> None:
+    a, s, h = 5, 6, 8
+    assert count(small_model("bahdanau").decoder.attention) == a * (s + h + 1)
+    luong = small_model("luong-general").decoder
+    assert count(luong.attention) + count(luong.readout) == s * h + s * (s + h)
+
+
+def test_tied_embeddings_are_one_matrix_for_source_target_and_output() -> None:
+    for name in ("bahdanau", "bahdanau-maxout", "luong-general", "luong-feed"):
+        model = small_model(name, tie_embeddings=True)
+        assert model.output.weight is model.src_embedding.weight is model.tgt_embedding.weight
+        assert model(*small_batch())[0].shape == (3, 5, 7)
+
+
+def test_dropout_is_one_mask_for_all_positions_of_a_sentence() -> None:
+    config = ModelConfig(
+        embedding_size=50, dropout=0.5, encoder=EncoderConfig(hidden_size=4), decoder=BahdanauConfig(hidden_size=6)
+    )
+    model = build_model(config, 11, 11)
+    x_BTX = model.dropout(torch.ones(3, 4, 50))
+    assert torch.equal(x_BTX[:, 0], x_BTX[:, 3])
+    assert set(x_BTX.unique().tolist()) == {0.0, 2.0}
+    assert not torch.equal(x_BTX[0], x_BTX[1])
+    assert torch.equal(model.eval().dropout(torch.ones(3, 4, 50)), torch.ones(3, 4, 50))
+
+
+@pytest.mark.parametrize(
+    "decoder", [BahdanauConfig(), LuongConfig(kind="luong", hidden_size=512), LuongConfig(kind="luong", score="dot")]
+)
+def test_rows_of_an_untrained_model_are_nearly_uniform(decoder: BahdanauConfig | LuongConfig) -> None:
+    torch.manual_seed(1)
+    model = build_model(ModelConfig(dropout=0.0, decoder=decoder), 1000, 1000)
+    _, weights_BTS = model(torch.randint(4, 1000, (8, 20)), torch.full((8,), 20), torch.randint(4, 1000, (8, 15)))
+    assert (weights_BTS * 20).min() > 0.8
+    assert (weights_BTS * 20).max() < 1.2

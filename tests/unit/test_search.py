@@ -1,0 +1,121 @@
+"""The search against exhaustive enumeration, a greedy loop, and forced decoding."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from models import DECODERS, VOCABULARY, small_model
+
+from nmt.model.seq2seq import Seq2Seq
+from nmt.model.torch_stepper import TorchStepper
+from nmt.search import Hypothesis, beam_search, length_penalty
+
+BANNED, BOS, EOS = (0, 1, 2), 2, 3
+SOURCES = [[4, 5, 6, 3], [7, 3], [4, 4, 9, 8, 8, 3], [5, 6, 3]]
+
+
+def search(model: Seq2Seq, sources: list[list[int]] = SOURCES, **settings: object) -> list[list[Hypothesis]]:
+    values: dict[str, object] = {"bos": BOS, "eos": EOS, "beam_size": 4, "alpha": 1.0}
+    values["max_lengths"] = [8 for _ in sources]
+    stepper = TorchStepper(model.eval(), BANNED, torch.device("cpu"))
+    return beam_search(stepper, sources, **(values | settings))  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def forced_log_prob(model: Seq2Seq, source: list[int], target: tuple[int, ...], ended: bool = True) -> float:
+    """log p of a target by teacher forcing, EOS included where it ended."""
+    out = [*target, EOS] if ended else list(target)
+    readouts, _ = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target][: len(out)]]))
+    return float(model.output(readouts[0]).log_softmax(-1)[range(len(out)), out].sum())
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_forced_score_of_a_hypothesis_is_its_beam_score(name: str) -> None:
+    model = small_model(name)
+    for source, hypotheses in zip(SOURCES, search(model, n_best=4), strict=True):
+        assert len(hypotheses) == 4
+        for found in hypotheses:
+            log_prob = forced_log_prob(model, source, found.tokens, ended=not found.length_limited)
+            assert found.log_prob == pytest.approx(log_prob, abs=1e-6)
+            length = len(found.tokens) + (not found.length_limited)
+            assert found.score == pytest.approx(log_prob / ((5 + length) / 6), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong-feed", "none"])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_wide_beam_finds_what_exhaustive_search_finds(name: str, alpha: float) -> None:
+    model = small_model(name)
+    limit, words = 4, range(4, VOCABULARY)
+    targets = [t for n in range(limit) for t in itertools.product(words, repeat=n)]
+    for source in SOURCES[:2]:
+        scored = {t: forced_log_prob(model, source, t) / length_penalty(len(t) + 1, alpha) for t in targets}
+        best = sorted(scored, key=lambda target: -scored[target])[:5]
+        found = search(model, [source], beam_size=400, alpha=alpha, max_lengths=[limit], n_best=5)[0]
+        ended = [hypothesis for hypothesis in found if not hypothesis.length_limited]
+        assert [hypothesis.tokens for hypothesis in ended] == best[: len(ended)]
+        assert len(ended) == 5
+        np.testing.assert_allclose([h.score for h in ended], [scored[target] for target in best], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_beam_one_is_greedy(name: str) -> None:
+    model = small_model(name)
+    for source, (found, *_) in zip(SOURCES, search(model, beam_size=1), strict=True):
+        tokens: list[int] = []
+        while len(tokens) < 8:
+            readouts, _ = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *tokens]]))
+            logits = model.output(readouts[0, -1]).detach()
+            logits[list(BANNED)] = -torch.inf
+            tokens.append(int(logits.argmax()))
+            if tokens[-1] == EOS:
+                break
+        assert found.tokens == tuple(token for token in tokens if token != EOS)
+        assert found.length_limited == (EOS not in tokens)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_batched_search_equals_one_by_one(name: str) -> None:
+    model = small_model(name)
+    together = search(model, n_best=3, keep_weights=True)
+    for source, expected in zip(SOURCES, together, strict=True):
+        for one, other in zip(search(model, [source], n_best=3, keep_weights=True)[0], expected, strict=True):
+            assert one.tokens == other.tokens
+            assert one.score == pytest.approx(other.score, abs=1e-6)
+            np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong-feed", "luong-general"])
+def test_weights_follow_the_hypothesis_along_its_back_pointers(name: str) -> None:
+    model = small_model(name)
+    for source, hypotheses in zip(SOURCES, search(model, n_best=3, keep_weights=True), strict=True):
+        for found in hypotheses:
+            fed = [BOS, *found.tokens][: len(found.tokens) + (not found.length_limited)]
+            _, weights = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([fed]))
+            np.testing.assert_allclose(found.weights, weights[0].detach().numpy(), atol=1e-6)
+
+
+def test_results_are_ranked_and_distinct_and_hold_no_banned_word() -> None:
+    for hypotheses in search(small_model("bahdanau"), beam_size=6, n_best=6):
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len({(h.tokens, h.length_limited) for h in hypotheses}) == 6
+        assert not {token for h in hypotheses for token in h.tokens} & {*BANNED, EOS}
+
+
+def test_a_sentence_ends_at_its_own_length_limit() -> None:
+    model = small_model("bahdanau")
+    with torch.no_grad():
+        model.output.bias[EOS] = -1000.0  # it would never end
+    for limit, (found, *_) in zip((3, 5, 4, 1), search(model, max_lengths=[3, 5, 4, 1]), strict=True):
+        assert len(found.tokens) == limit
+        assert found.length_limited
+
+
+def test_length_penalty_is_that_of_wu_et_al() -> None:
+    assert length_penalty(1, 0.6) == pytest.approx(1.0)
+    assert length_penalty(7, 1.0) == pytest.approx(2.0)
+    assert length_penalty(13, 0.5) == pytest.approx(3**0.5)
+    assert length_penalty(40, 0.0) == 1.0
