@@ -114,6 +114,7 @@ def _drop_output() -> None:
 
 
 app = typer.Typer(
+    name="nmt",
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
@@ -239,6 +240,8 @@ def train(
     else:
         settings = load_config(config, overrides or ())
         path = run_dir if run_dir is not None else _default_run(config)
+    if not resume:
+        RunDir(path).refuse_existing()  # before the heavy imports: told at once
     with ConsoleReporter() as reporter:
         result = _train(settings, path, resume, reporter)
     if result is not None:
@@ -254,7 +257,7 @@ def _train(settings: Config, path: Path, resume: bool, reporter: Reporter) -> Ev
     from nmt.training.signals import Stopped
 
     try:
-        return run_training(settings, path, resume=resume, reporter=reporter, command=sys.argv)
+        return run_training(settings, path, resume=resume, reporter=reporter, command=["nmt", *sys.argv[1:]])
     except Stopped as stop:
         reporter.info(f"{stop}; all is saved. Go on with: nmt train --resume --run-dir {shlex.quote(str(path))}")
         raise typer.Exit(stop.exit_code) from None
@@ -290,7 +293,7 @@ class Format(str, Enum):
 @app.command(short_help="Translate text, a file or stdin, line by line.")
 def translate(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Text to translate; without any, --input or stdin.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
     ] = None,
     run: RunOption = None,
     input_file: Annotated[
@@ -436,10 +439,10 @@ def evaluate(
     if src is not None and split is not None:
         raise typer.BadParameter("give either --split or --src and --tgt.", param_hint="'--split'")
 
+    opened = _open_run(run)  # before the heavy imports: a wrong name is told at once
     from nmt.console import ConsoleReporter, show_evaluation
     from nmt.evaluate import evaluate_split
 
-    opened = _open_run(run)
     with ConsoleReporter() as reporter:
         result = evaluate_split(
             opened,
@@ -468,10 +471,11 @@ def info(
     nmt info
     nmt info --run runs/luong --json
     """
+    opened = _open_run(run)  # before the heavy imports: a wrong name is told at once
     from nmt.console import show_run
     from nmt.info import describe
 
-    described = describe(_open_run(run))
+    described = describe(opened)
     if as_json:
         print(json.dumps(described.to_dict(), indent=2, ensure_ascii=False))
     else:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -122,9 +123,11 @@ class ConsoleReporter:
 
 
 def _share(done: float, total: float | None) -> str:
-    """Write how far the work is: `1,200/20,000 (6%)`, or the count alone where the end is not known."""
+    """Write how far the work is: `1,200/20,000 (6%)`, the count where no total is known, the share of a total of 1."""
     if total is None:
         return _amount(done)
+    if total == 1:
+        return f"{done:.0%}"
     share = f" ({done / total:.0%})" if total > 0 else ""
     return f"{_amount(done)}/{_amount(total)}{share}"
 
@@ -172,7 +175,12 @@ def _written(translation: Translation, line: int, form: str, n_best: int) -> str
 def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
     """Print the scores with their signatures, the table by source length, and where the files are."""
     console = _output()
-    table = Table("metric", title=f"{run.path}: {result.split}, {result.sentences:,} sentences", title_justify="left")
+    table = Table(
+        "metric",
+        box=SIMPLE_HEAD,
+        title=f"{run.path}: {result.split}, {result.sentences:,} sentences",
+        title_justify="left",
+    )
     for heading in ("score", "95 % interval"):
         table.add_column(heading, justify="right")
     for name, score in result.metrics.items():
@@ -184,7 +192,9 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
     speed = f"{result.seconds:.1f} s, {result.sentences_per_second:.1f} sentences a second"
     console.print(Text(f"checkpoint {result.checkpoint}; {search}; {speed}"))
     if result.length_limited:
-        console.print(Text(f"{result.length_limited:,} translations stopped at the length limit."))
+        console.print(
+            Text(f"Stopped at the length limit: {result.length_limited:,} of {result.sentences:,} translations.")
+        )
     console.print(_length_table(result.by_length))
     console.print(Text(f"Written to {run.eval / result.split}.json, _by_length.csv, _by_length.png and .hyp.txt"))
 
@@ -193,7 +203,7 @@ _METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 
 
 def _length_table(rows: Iterable[LengthRow]) -> Table:
-    table = Table("words of the source", title="By length", title_justify="left")
+    table = Table("words of the source", box=SIMPLE_HEAD, title="By length", title_justify="left")
     for heading in ("sentences", "BLEU", "chrF"):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -210,7 +220,7 @@ def show_run(info: RunInfo) -> None:
     console = _output()
     console.print(Text(info.path, style="bold"))
     _print_pairs(console, "About", dict(_about(info.meta)))
-    _print_pairs(console, "Training", {"best step": info.best_step, **info.state})
+    _print_pairs(console, "Training", {"best_step": info.best_step, **info.state})
     _print_pairs(console, "Best checkpoint", info.best_scores)
     for name, scores in info.evaluations.items():
         _print_pairs(

@@ -12,8 +12,8 @@ import itertools
 import json
 import os
 import shutil
-import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +137,8 @@ def _open(folder: Path, cached: bool) -> PreparedData:
 def _build_into(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) -> None:
     """Build in a temporary folder beside, then rename."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".tmp", dir=folder.parent))
+    temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary.mkdir()
     try:
         report = _build(temporary, config, corpora, reporter)
         (temporary / REPORT_FILE).write_text(json.dumps(report, ensure_ascii=False, indent=1), encoding="utf-8")

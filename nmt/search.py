@@ -94,7 +94,8 @@ class _Books:
         real_BC = np.isfinite(found.log_probs_BC)
         ends_BC = (found.tokens_BC == self.eos) & real_BC
         # Of the 2K best at most K end, so K others remain; an end counts only among the K best.
-        self.finish(*np.nonzero(ends_BC[:, : self.beam]), found, step, limited=False)
+        rows, columns = np.nonzero(ends_BC[:, : self.beam])
+        self.finish(rows, columns, found, step, limited=False)
         order_BC = np.argsort(ends_BC | ~real_BC, axis=1, kind="stable")[:, : self.beam]
         log_probs_BK = np.take_along_axis(np.where(ends_BC, -np.inf, found.log_probs_BC), order_BC, 1)
         parents_BK = np.take_along_axis(found.parents_BC, order_BC, 1)
@@ -107,7 +108,7 @@ class _Books:
             rows, places = np.nonzero(np.isfinite(log_probs_BK) & unmet_B[:, None])
             self.finish(rows, order_BC[rows, places], found, step, limited=True)
         # No live hypothesis can beat the n-th best finished one, even if every further word were certain.
-        bound_B = log_probs_BK.max(1) / length_penalty(np.maximum(limit_B, step) if self.alpha > 0 else step, self.alpha)
+        bound_B = log_probs_BK.max(1) / length_penalty(np.maximum(limit_B, step), self.alpha)
         done_B = (
             at_limit_B
             | (self.finished_B[self.live_B] >= self.beam)

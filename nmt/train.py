@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import shutil
@@ -112,7 +113,7 @@ class Validation:
             f"    source       {source}\n    reference    {reference}\n    translation  {hypothesis}\n"
             for source, reference, hypothesis in zip(self.sources, self.references, hypotheses, strict=True)
         )
-        self.metrics.text(step, "dev/samples", "\n".join(text for text, _ in zip(samples, range(SAMPLES), strict=False)))
+        self.metrics.text(step, "dev/samples", "\n".join(itertools.islice(samples, SAMPLES)))
         return values | {f"dev/{name}": score for name, score in scores.items()}
 
 

@@ -195,7 +195,9 @@ def restore_weights(model: Seq2Seq, weights: dict[str, torch.Tensor], path: Path
         model.load_state_dict(weights)
     except RuntimeError as error:
         first = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
-        raise NmtError(f"{path}: the weights are of a model of another shape than the run's config.yaml ({first}).") from error
+        raise NmtError(
+            f"{path}: the weights are of a model of another shape than the run's config.yaml ({first})."
+        ) from error
 
 
 def count_parameters(model: Seq2Seq) -> int:

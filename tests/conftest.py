@@ -1,8 +1,18 @@
-"""Shared by all tests: the folder of test helpers on the path."""
+"""Shared by all tests: the folder of test helpers on the path, and a marker for each tier."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "unit"))
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "unit"))
+sys.path.insert(0, str(HERE / "integration"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        tier = item.path.relative_to(HERE).parts[0]
+        item.add_marker(getattr(pytest.mark, tier))

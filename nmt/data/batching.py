@@ -36,11 +36,20 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The batch on `device`; on a GPU the copy does not wait."""
-        tensors = (self.src_BS, self.src_lengths_B, self.tgt_in_BT, self.tgt_out_BT, self.tgt_mask_BT)
-        if device.type == "cuda":
-            tensors = tuple(tensor.pin_memory() for tensor in tensors)
-        moved = (tensor.to(device, non_blocking=True) for tensor in tensors)
-        return Batch(*moved, tgt_tokens=self.tgt_tokens, pairs=self.pairs)
+
+        def moved(tensor: Tensor) -> Tensor:
+            pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+            return pinned.to(device, non_blocking=True)
+
+        return Batch(
+            moved(self.src_BS),
+            moved(self.src_lengths_B),
+            moved(self.tgt_in_BT),
+            moved(self.tgt_out_BT),
+            moved(self.tgt_mask_BT),
+            tgt_tokens=self.tgt_tokens,
+            pairs=self.pairs,
+        )
 
 
 def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
@@ -60,8 +69,15 @@ def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
         tgt_out_BT[row, : len(tgt_ids)] = tgt_ids
         tgt_out_BT[row, len(tgt_ids)] = EOS
     mask_BT = np.arange(tgt_in_BT.shape[1]) < np.array(tgt_lengths)[:, None]
-    arrays = (src_BS, np.array(src_lengths), tgt_in_BT, tgt_out_BT, mask_BT)
-    return Batch(*(torch.from_numpy(array) for array in arrays), tgt_tokens=sum(tgt_lengths), pairs=pairs)
+    return Batch(
+        torch.from_numpy(src_BS),
+        torch.tensor(src_lengths),
+        torch.from_numpy(tgt_in_BT),
+        torch.from_numpy(tgt_out_BT),
+        torch.from_numpy(mask_BT),
+        tgt_tokens=sum(tgt_lengths),
+        pairs=pairs,
+    )
 
 
 def cut_batches(order: Indices, widths: Indices, batch_tokens: int) -> list[Indices]:

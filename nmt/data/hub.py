@@ -93,7 +93,7 @@ class HubData:
         """Return what is wrong with the data set and what to do."""
         chain = list(_causes(error))
         texts = [str(link).strip() for link in chain]
-        if any("Dataset scripts are no longer supported" in text or "loading script" in text for text in texts):
+        if any(re.search("Dataset scripts are no longer|loading script|trust_remote_code", text) for text in texts):
             return (
                 f"{self.id} needs a loading script, a program that comes with the data set; such programs are not run."
                 f" The hub keeps a copy without one: add `revision: refs/convert/parquet` to the source. {_LOCAL_FILES}"
@@ -111,7 +111,8 @@ class HubData:
             return f"{self.id}: {texts[0].rstrip('.')}. Change `split` of the source ({self.source.split})"
         if isinstance(error, ValueError) and re.search("[Cc]onfig", texts[0]):
             return f"{self.id}: {texts[0]}. Set `name` of the source to one of them"
-        return f"{self.label} cannot be read: {_first_line(texts[-1]) or type(chain[-1]).__name__}. {_LOCAL_FILES}"
+        causes = [_first_line(text).rstrip(".") or type(link).__name__ for link, text in zip(chain, texts)]
+        return f"{self.label} cannot be read: {': '.join(dict.fromkeys(causes[-2:]))}. {_LOCAL_FILES}"
 
 
 _LOCAL_FILES = "Local files are given like this: train: {src: train.en, tgt: train.de}, dev and test likewise"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nmt.data.text import is_unicode, read_lines, unreadable
@@ -166,7 +167,7 @@ def table_pairs(table: Any, wanted: Pair, where: str, first_row: int) -> Iterato
         if all(name in names for name in wanted):
             values = table.column(column)
         else:
-            values = pa.compute.struct_field(table.column(NESTED), [column])
+            values = pc.struct_field(table.column(NESTED), [column])
         columns.append(_strings(values, column, where, first_row))
     yield from zip(*columns)
 

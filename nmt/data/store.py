@@ -134,8 +134,7 @@ class EncodedCorpus:
         return starts, lengths
 
     def _text(self, column: str, index: int) -> str:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+        index = range(len(self))[index]
         number = int(np.searchsorted(self._batch_starts, index, side="right")) - 1
         text: str = self._batches[number].column(column)[index - int(self._batch_starts[number])].as_py()
         return text

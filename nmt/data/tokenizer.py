@@ -73,7 +73,7 @@ class Tokenizer:
             raise
         return encoded
 
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+    def decode(self, ids: Sequence[Iterable[int]]) -> list[str]:
         """Return the text of each sequence, always one line: a line break that the pieces spell becomes a blank.
 
         PAD, BOS and EOS give nothing, UNK gives " ⁇ ".
@@ -81,7 +81,7 @@ class Tokenizer:
         texts: list[str] = self._model.decode([[int(i) for i in row] for row in ids], num_threads=-1)
         return [one_line(text) for text in texts]
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id, to be shown: "▁" marks the start of a word."""
         return [self._model.id_to_piece(int(i)) for i in ids]
 
@@ -179,7 +179,7 @@ def learn_pieces(
     Raises:
         NmtError: as `Tokenizers.train`, and whatever `lines` raises.
     """
-    feed = _Feed(lines, stats if stats is not None else LearningStats())
+    feed = _Feed(lines)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -202,16 +202,19 @@ def learn_pieces(
     except RuntimeError as error:
         if feed.error is not None:
             raise feed.error from None
-        raise _explain(str(error), config, what, feed.stats.lines) from error
+        raise _explain(str(error), config, what, feed.used) from error
+    if stats is not None:
+        stats.lines += feed.used
+        stats.skipped_long += feed.skipped_long
     model_file.write_bytes(model.getvalue())
 
 
 class _Feed:
     """Hands lines to SentencePiece, and remembers the error that ended them: SentencePiece keeps its text alone."""
 
-    def __init__(self, lines: Iterable[str], stats: LearningStats) -> None:
+    def __init__(self, lines: Iterable[str]) -> None:
         self.lines = lines
-        self.stats = stats
+        self.used = self.skipped_long = 0
         self.error: BaseException | None = None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -219,9 +222,9 @@ class _Feed:
             for line in self.lines:
                 data = line.encode()
                 if len(data) > MAX_LINE_BYTES:
-                    self.stats.skipped_long += 1
-                elif data and not data.isspace():
-                    self.stats.lines += 1
+                    self.skipped_long += 1
+                elif line.strip():
+                    self.used += 1
                     yield data
         except GeneratorExit:
             raise

@@ -19,7 +19,7 @@ from nmt.config import BahdanauConfig, LuongConfig, PlainConfig
 from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, masked_softmax
 from nmt.model.encoder import Encoding
 from nmt.model.recurrence import BahdanauLoop
-from nmt.model.recurrent import Hidden, RecurrentStack
+from nmt.model.recurrent import Hidden, RecurrentStack, cell_weights
 
 
 @dataclass(frozen=True)
@@ -155,23 +155,23 @@ class BahdanauDecoder(Decoder):
                 return deep
             case "maxout":
                 pairs: Tensor = self.readout(torch.cat([before, context, embedded], -1))
-                return pairs.unflatten(-1, (self.readout_size, 2)).amax(-1)
+                return pairs.view(*pairs.shape[:-1], self.readout_size, 2).amax(-1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         if self.rnn.cell != "gru" or len(self.rnn.layers) > 1:
             return super().forward(embedded_BTD, state, memory)
-        layer = self.rnn.layers[0]
+        w_input, w_state, b_input, b_state = cell_weights(self.rnn.layers[0])
         size = embedded_BTD.shape[-1]
-        inputs_BT3H = nn.functional.linear(embedded_BTD, layer.weight_ih_l0[:, :size], layer.bias_ih_l0)
+        inputs_BT3H = nn.functional.linear(embedded_BTD, w_input[:, :size], b_input)
         states_TBH, contexts_TBE, weights_TBS = BahdanauLoop.apply(  # type: ignore[no-untyped-call]
             inputs_BT3H.transpose(0, 1).contiguous(),
             state.hidden[0],
             memory.keys_BSA,
             memory.annotations_BSE,
             memory.mask_BS,
-            layer.weight_ih_l0[:, size:],
-            torch.cat([self.attention.query.weight, layer.weight_hh_l0]),
-            layer.bias_hh_l0,
+            w_input[:, size:],
+            torch.cat([self.attention.query.weight, w_state]),
+            b_state,
             self.attention.v,
         )
         after_BTH, context_BTE = states_TBH.transpose(0, 1), contexts_TBE.transpose(0, 1)
@@ -251,9 +251,7 @@ class PlainDecoder(Decoder):
         readout_size: int, dropout: float,
     ) -> None:  # fmt: skip
         context_size = annotation_size if config.feed_context else 0
-        rnn = RecurrentStack(
-            config.cell, embedding_size + context_size, config.hidden_size, config.num_layers, dropout
-        )
+        rnn = RecurrentStack(config.cell, embedding_size + context_size, config.hidden_size, config.num_layers, dropout)
         super().__init__(rnn, annotation_size)
         self.feed_context = config.feed_context
         self.readout_size = readout_size

@@ -112,9 +112,7 @@ class BahdanauLoop(torch.autograd.Function):
             if grad_states_TBH is not None:
                 grad_s_BH = grad_s_BH + grad_states_TBH[t]
             rz_B2H, n_BH, state_n_BH = gates_TB4H[t].split([2 * size, size, size], -1)
-            grad_input, grad_state, grad_s_BH = gru_gates_backward(
-                grad_s_BH, rz_B2H, n_BH, state_n_BH, states_TBH[t]
-            )
+            grad_input, grad_state, grad_s_BH = gru_gates_backward(grad_s_BH, rz_B2H, n_BH, state_n_BH, states_TBH[t])
             grad_inputs_TB3H[t] = grad_input
             torch.mm(grad_input, w_context_3HE, out=grad_c_TBE[t])
             if grad_contexts_TBE is not None:

@@ -5,7 +5,7 @@ Axes: B sentences, N rows (B sentences, or B x K hypotheses), T target positions
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,12 @@ def make_recurrent(cell: Cell, input_size: int, hidden_size: int, *, bidirection
     return layer
 
 
+def cell_weights(layer: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """W_ih, W_hh, b_ih and b_hh of a layer of `make_recurrent` in one direction, in torch's order of gates."""
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    return cast(tuple[Tensor, Tensor, Tensor, Tensor], tuple(getattr(layer, name) for name in names))
+
+
 class RecurrentStack(nn.Module):
     """One or more GRU or LSTM layers in one direction; `step` and `sequence` compute the same function."""
 
@@ -77,13 +83,12 @@ class RecurrentStack(nn.Module):
         states: list[Tensor] = []
         cells: list[Tensor] = []
         for index, layer in enumerate(self.layers):
-            weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
             if index > 0:
                 x_NX = self.dropout(x_NX.unsqueeze(1)).squeeze(1)
             if self.cell == "gru":
-                x_NX = torch.gru_cell(x_NX, hidden[index], *weights)
+                x_NX = torch.gru_cell(x_NX, hidden[index], *cell_weights(layer))
             else:
-                x_NX, cell_NH = torch.lstm_cell(x_NX, (hidden[index], hidden[count + index]), *weights)
+                x_NX, cell_NH = torch.lstm_cell(x_NX, (hidden[index], hidden[count + index]), *cell_weights(layer))
                 cells.append(cell_NH)
             states.append(x_NX)
         return (*states, *cells)

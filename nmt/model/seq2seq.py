@@ -6,10 +6,11 @@ D embedding size, R readout size, V vocabulary.
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import assert_never
 
 from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, PlainConfig
 from nmt.model.decoder import BahdanauDecoder, Decoder, LuongDecoder, Memory, PlainDecoder
@@ -85,10 +86,10 @@ def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def pad_ids(rows: list[list[int]], pad: int = 0) -> tuple[Tensor, Tensor]:
+def pad_ids(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of ids as one padded int64 array, and their lengths."""
     lengths_B = torch.tensor([len(row) for row in rows])
     ids_BS = torch.full((len(rows), max(len(row) for row in rows)), pad)
     for index, row in enumerate(rows):
-        ids_BS[index, : len(row)] = torch.tensor(row)
+        ids_BS[index, : len(row)] = torch.tensor(list(row))
     return ids_BS, lengths_B

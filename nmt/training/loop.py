@@ -23,7 +23,7 @@ from nmt.training.checkpoint import save_checkpoint
 from nmt.training.loss import token_losses
 from nmt.training.metrics import MetricsWriter
 from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer
-from nmt.training.signals import StopSignals, Stopped
+from nmt.training.signals import Stopped, StopSignals
 
 SCORE = "dev/bleu"  # the validation metric that decides what is best, when the rate falls, and when to stop
 MAX_SKIPPED = 3  # updates in a row without a finite gradient
@@ -207,9 +207,7 @@ class Training:
         self.reporter.info(f"step {self.state.step:,}: dev {shown} ({best})")
 
     def _save(self, *, best: bool) -> None:
-        save_checkpoint(
-            self.run, self.state.step, self.checkpoint(), best=best, keep=self.config.keep_checkpoints
-        )
+        save_checkpoint(self.run, self.state.step, self.checkpoint(), best=best, keep=self.config.keep_checkpoints)
 
     def _ending(self) -> str:
         """Why training should end now, or an empty string."""

@@ -10,6 +10,7 @@ from models import ATTENTIVE, DECODERS, small_batch, small_model
 from nmt.config import BahdanauConfig, EncoderConfig, LuongConfig, ModelConfig
 from nmt.model.decoder import Decoder
 from nmt.model.recurrence import BahdanauLoop
+from nmt.model.recurrent import cell_weights
 from nmt.model.seq2seq import Seq2Seq, build_model
 
 
@@ -23,9 +24,7 @@ def step_by_step(model: Seq2Seq) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-5)])
-def test_forward_equals_repeated_steps_in_values_and_gradients(
-    name: str, dtype: torch.dtype, tolerance: float
-) -> None:
+def test_forward_equals_repeated_steps_in_values_and_gradients(name: str, dtype: torch.dtype, tolerance: float) -> None:
     model = small_model(name, dtype=dtype)
     results = []
     for readouts, weights in (model(*small_batch()), step_by_step(model)):
@@ -132,7 +131,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 def gru(layer: torch.nn.Module, x: np.ndarray, h: np.ndarray) -> np.ndarray:
     """torch's GRU from its documentation: the reset gate after the product."""
-    wi, wh, bi, bh = (getattr(layer, f"{n}_l0").detach().numpy() for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    wi, wh, bi, bh = (weights.detach().numpy() for weights in cell_weights(layer))
     (ir, iz, inew), (hr, hz, hnew) = np.split(wi @ x + bi, 3), np.split(wh @ h + bh, 3)
     z = sigmoid(iz + hz)
     return (1 - z) * np.tanh(inew + sigmoid(ir + hr) * hnew) + z * h

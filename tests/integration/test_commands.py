@@ -1,0 +1,216 @@
+"""The commands on tiny data, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny import DECODERS, nmt, write_config, write_corpus
+
+SCALARS = {
+    "train/loss", "train/perplexity", "train/tokens_per_second", "train/gradient_norm", "train/learning_rate",
+    "dev/loss", "dev/perplexity", "dev/bleu", "dev/chrf",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_run_holds_all_its_files(workplace: Path, kind: str) -> None:
+    run = workplace / "runs" / kind
+    names = {path.relative_to(run).as_posix() for path in run.rglob("*")}
+    wanted = {
+        "config.yaml", "meta.json", "data_report.json", "tokenizer/joint.model", "checkpoints/best.pt",
+        "checkpoints/last.pt", "checkpoints/step_000024.pt", "metrics.jsonl", "dev/step_000008.txt",
+        "eval/test.json", "eval/test_by_length.csv", "eval/test_by_length.png", "eval/test.hyp.txt",
+    }  # fmt: skip
+    assert wanted <= names
+    meta = json.loads((run / "meta.json").read_text())
+    assert meta["training_seconds"] > 0
+    assert meta["versions"]["torch"] == torch.__version__
+    assert meta["steps"] == 24
+    assert len((run / "dev/step_000024.txt").read_text().splitlines()) == 20
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_curves_are_the_same_in_tensorboard_and_in_metrics_jsonl(workplace: Path, kind: str) -> None:
+    run = workplace / "runs" / kind
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    names = SCALARS | ({"dev/attention_entropy"} if kind != "none" else set())
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == names
+    for name in names:
+        ours = [(line["step"], line[name]) for line in lines if name in line]
+        assert ours == [(event.step, pytest.approx(event.value, rel=1e-5)) for event in events.Scalars(name)]
+        assert [step for step, _ in ours] == ([8, 16, 24] if name.startswith("dev") else [4, 8, 12, 16, 20, 24])
+    assert {"settings/text_summary", "dev/samples/text_summary"} <= set(events.Tags()["tensors"])
+
+
+def test_eval_json_says_what_was_scored_and_how(workplace: Path) -> None:
+    result = json.loads((workplace / "runs/bahdanau/eval/test.json").read_text())
+    assert list(result)[:4] == ["split", "sentences", "checkpoint", "metrics"]
+    assert (result["split"], result["sentences"], result["checkpoint"]) == ("test", 30, "checkpoints/best.pt")
+    assert set(result["metrics"]) == {"bleu", "chrf", "ter"}
+    assert "tok:13a" in result["metrics"]["bleu"]["signature"]
+    assert result["search"]["beam_size"] == 3
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_as_many_lines_come_out_as_go_in(workplace: Path, kind: str) -> None:
+    odd = ["the red dog.", "", "   ", "\t", "</s> <s> <unk>", "the " * 700]
+    odd += ["a\u2028b\x85c\x0bd\x0ce\rf", "日本語", "\ufeff", "x"]
+    lines = (odd * 100)[:1000]
+    text = "\n".join(lines).encode()
+    out = nmt("translate", "--run", f"runs/{kind}", "--beam", 1, cwd=workplace, stdin=text)
+    assert out.stdout.count(b"\n") == 1000
+    assert out.stdout.endswith(b"\n")
+    found = out.stdout.decode().split("\n")[:-1]
+    for place in range(1, 1000, 10):
+        assert found[place : place + 3] == ["", "", ""]
+    assert all(found[place] == found[place % 10] for place in range(1000))
+    assert b"100 lines were too long" in out.stderr
+
+
+def test_the_best_translation_is_the_first_of_the_n_best(workplace: Path) -> None:
+    text = b"the red dog sees the cat.\nthe old cat.\n"
+    plain = nmt("translate", "--run", "runs/bahdanau", cwd=workplace, stdin=text).stdout.decode().splitlines()
+    best = nmt("translate", "--run", "runs/bahdanau", "--n-best", 3, cwd=workplace, stdin=text).stdout.decode()
+    rows = [row.split("\t") for row in best.splitlines()]
+    assert [row[:2] for row in rows] == [[str(line), str(rank)] for line in (1, 2) for rank in (1, 2, 3)]
+    assert [row[3] for row in rows if row[1] == "1"] == plain
+
+
+def test_a_pipe_that_waits_for_each_answer_gets_it(workplace: Path) -> None:
+    command = [sys.executable, "-m", "nmt", "translate", "--run", "runs/bahdanau"]
+    with subprocess.Popen(command, cwd=workplace, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"the red dog.\n", b"\n", b"the cat.\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], 60)
+            assert ready
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_eval_on_files_equals_eval_on_the_split(workplace: Path, tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(workplace / "runs/luong", run)
+    nmt("eval", "--run", run, "--src", workplace / "test.en", "--tgt", workplace / "test.de", cwd=tmp_path)
+    ours = json.loads((run / "eval/test.en.json").read_text())
+    assert ours["metrics"] == json.loads((run / "eval/test.json").read_text())["metrics"]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = (torch.load(path / "checkpoints/last.pt", weights_only=True) for path in (one, other))
+    return all(torch.equal(first["model"][name], tensor) for name, tensor in second["model"].items()) and all(
+        torch.equal(ours, theirs) for ours, theirs in zip(first["weights"], second["weights"], strict=True)
+    )
+
+
+def timeless(run: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "train/tokens_per_second"} for line in lines]
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_training_that_stopped_and_went_on_equals_training_that_never_stopped(
+    workplace: Path, tmp_path: Path, kind: str
+) -> None:
+    shutil.copytree(workplace, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("runs"))
+    nmt("train", "--config", f"{kind}.yaml", "--set", "training.max_steps=16", cwd=tmp_path)
+    nmt("train", "--config", f"{kind}.yaml", "--resume", cwd=tmp_path)
+    ours, whole = tmp_path / "runs" / kind, workplace / "runs" / kind
+    assert same_weights(ours, whole)
+    assert timeless(ours) == timeless(whole)
+
+
+def test_a_signal_saves_and_resume_goes_on_as_if_there_had_been_none(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("runs"))
+    run = tmp_path / "runs/bahdanau"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "nmt", "train", "--config", "bahdanau.yaml"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 120
+        while not (run / "metrics.jsonl").is_file() or not (run / "metrics.jsonl").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=120)
+    if process.returncode == 0:
+        pytest.skip("the run was over before the signal came")
+    assert process.returncode == 143
+    assert b"--resume" in errors
+    nmt("train", "--resume", "--run-dir", "runs/bahdanau", cwd=tmp_path)
+    assert same_weights(run, workplace / "runs/bahdanau")
+
+
+def test_a_finished_run_says_so(workplace: Path, tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(workplace / "runs/bahdanau", run)
+    done = nmt("train", "--resume", "--run-dir", run, cwd=tmp_path)
+    assert b"this run is finished: max_steps 24 reached" in done.stderr
+
+
+def test_the_same_seed_trains_the_same_model(workplace: Path, tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    write_config(tmp_path, "luong")
+    nmt("train", "--config", "luong.yaml", cwd=tmp_path)
+    assert same_weights(tmp_path / "runs/luong", workplace / "runs/luong")
+
+
+def test_a_small_model_learns_the_tiny_language(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    write_config(tmp_path, max_steps=400, validate_every=100, ema_decay=0.0, optimizer={"learning_rate": 0.01})
+    nmt("train", "--config", "bahdanau.yaml", "--set", "model.dropout=0", cwd=tmp_path)
+    result = json.loads((tmp_path / "runs/bahdanau/eval/test.json").read_text())
+    assert result["metrics"]["bleu"]["score"] > 80
+
+
+WRONG = [
+    (["train", "--config", "bahdanau.yaml"], r"there is a run here already.*--resume"),
+    (["train", "--config", "absent.yaml"], r"absent\.yaml: there is no such file"),
+    (["train", "--config", "bahdanau.yaml", "--set", "training.lerning_rate=1"], r"learning_rate"),
+    (["train", "--config", "bahdanau.yaml", "--run-dir", "new", "--set", "tokenizer.vocab_size=9000"], r"at most \d+"),
+    (["train", "--config", "bahdanau.yaml", "--run-dir", "new", "--set", "data.dev.tgt=test.de"], r"20.*30|30.*20"),
+    (["train", "--config", "bahdanau.yaml", "--run-dir", "new", "--set", "data.dev.tgt=bad.txt"],
+     r"bad\.txt.*line 2.*byte"),
+    (["train", "--config", "bahdanau.yaml", "--run-dir", "new", "--set", "data.dev.tgt=gone.txt"], r"gone\.txt"),
+    (["train", "--config", "luong.yaml", "--run-dir", "new", "--set", "model.decoder.score=dot",
+      "--set", "model.decoder.hidden_size=32"], r"32.*24|24.*32"),
+    (["train", "--config", "bahdanau.yaml", "--run-dir", "new", "--set", "model.decoder.score=dot"], r"concat"),
+    (["train", "--config", "bahdanau.yaml", "--resume", "--set", "model.embedding_size=8"], r"embedding_size: 16 -> 8"),
+    (["train", "--config", "bahdanau.yaml", "--resume", "--run-dir", "absent"], r"absent: there is no such run"),
+    (["train", "--config", "bahdanau.yaml", "--run-dir", "new", "--set", "training.device=cuda:7"], r"cuda:7"),
+    (["translate", "--run", "absent", "x"], r"absent: there is no such run"),
+    (["translate", "--run", "runs/bahdanau", "--input", "gone.txt"], r"gone\.txt"),
+    (["translate", "--run", "runs/bahdanau", "--input", "bad.txt"], r"bad\.txt.*line 2.*byte"),
+    (["translate", "--run", "runs/bahdanau", "--checkpoint", "bad.txt", "x"], r"not a checkpoint of nmt"),
+    (["translate", "--run", "runs/bahdanau", "--checkpoint", "runs/luong/checkpoints/best.pt", "x"], r"another shape"),
+    (["eval", "--run", "runs/bahdanau", "--src", "dev.en", "--tgt", "test.de"], r"20 lines.*30"),
+    (["info", "--run", "dev.en"], r"a run is a folder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG, ids=[" ".join(args) for args, _ in WRONG])
+def test_a_mistake_gets_one_message_and_exit_code_one(workplace: Path, args: list[str], message: str) -> None:
+    (workplace / "bad.txt").write_bytes(b"good\nb\xe4d\n")
+    done = nmt(*args, cwd=workplace, check=1)
+    text = done.stderr.decode()
+    assert "Traceback" not in text
+    assert text.count("error: ") == 1
+    assert re.search(message, text, re.DOTALL)
+    assert done.stdout == b""
+    assert not (workplace / "new").exists()

@@ -1,0 +1,89 @@
+"""Batches: every pair once, under the budget, in an order that resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmt.data.batching import TrainingBatches, by_length, cut_batches, in_order, make_batch
+from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.data.tokenizer import BOS, EOS, PAD
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> EncodedCorpus:
+    rng = np.random.default_rng(1)
+    src = [rng.integers(4, 50, rng.integers(1, 30)).tolist() for _ in range(300)]
+    tgt = [rng.integers(4, 50, rng.integers(1, 30)).tolist() for _ in range(300)]
+    with CorpusWriter(tmp_path / "pairs.arrow") as writer:
+        writer.write(src, tgt, ["s"] * 300, ["t"] * 300)
+    return EncodedCorpus(tmp_path / "pairs.arrow")
+
+
+def test_an_epoch_holds_every_pair_once_under_the_budget(corpus: EncodedCorpus) -> None:
+    batches = TrainingBatches(corpus, 200, seed=1).epoch(0)
+    assert sorted(np.concatenate(batches)) == list(range(300))
+    for pairs in batches:
+        longest = max(max(corpus.src_lengths[pair], corpus.tgt_lengths[pair]) + 1 for pair in pairs)
+        assert longest * len(pairs) <= 200
+
+
+def test_epochs_differ_and_the_seed_fixes_them(corpus: EncodedCorpus) -> None:
+    def flat(seed: int, epoch: int) -> list[int]:
+        return [int(pair) for pairs in TrainingBatches(corpus, 200, seed).epoch(epoch) for pair in pairs]
+
+    assert flat(1, 0) == flat(1, 0)
+    assert flat(1, 0) != flat(1, 1)
+    assert flat(1, 0) != flat(2, 0)
+
+
+def test_training_goes_on_at_any_position(corpus: EncodedCorpus) -> None:
+    batches = TrainingBatches(corpus, 200, seed=3)
+    count = len(batches.epoch(0))
+    whole = batches.from_position(0, 0)
+    order = [next(whole) for _ in range(count + 5)]
+    for start in (1, count - 1, count, count + 2):
+        epoch, position, _ = order[start - 1]
+        rest = batches.from_position(epoch, position)
+        for expected in order[start:]:
+            found = next(rest)
+            assert found[:2] == expected[:2]
+            np.testing.assert_array_equal(found[2].pairs, expected[2].pairs)
+
+
+def test_batches_have_like_lengths(corpus: EncodedCorpus) -> None:
+    batches = TrainingBatches(corpus, 200, seed=1).epoch(0)
+    padded = sum(len(pairs) * max(corpus.tgt_lengths[pairs]) for pairs in batches)
+    assert padded < 1.1 * corpus.tgt_lengths.sum()
+
+
+def test_a_batch_frames_its_sentences_and_masks_the_rest(corpus: EncodedCorpus) -> None:
+    batch = make_batch(corpus, np.array([3, 7, 11]))
+    assert batch.tgt_tokens == int(batch.tgt_mask_BT.sum())
+    for row, pair in enumerate(batch.pairs):
+        src, tgt = corpus.src_ids(int(pair)).tolist(), corpus.tgt_ids(int(pair)).tolist()
+        length = len(tgt) + 1
+        assert batch.src_BS[row, : len(src) + 1].tolist() == [*src, EOS]
+        assert batch.src_lengths_B[row] == len(src) + 1
+        assert batch.tgt_in_BT[row, :length].tolist() == [BOS, *tgt]
+        assert batch.tgt_out_BT[row, :length].tolist() == [*tgt, EOS]
+        assert batch.tgt_mask_BT[row].tolist() == [True] * length + [False] * (batch.tgt_mask_BT.shape[1] - length)
+        assert (batch.src_BS[row, len(src) + 1 :] == PAD).all()
+
+
+def test_a_sentence_over_the_budget_makes_a_batch_of_its_own() -> None:
+    cut = cut_batches(np.arange(5), np.array([3, 50, 2, 2, 2]), 10)
+    assert [batch.tolist() for batch in cut] == [[0], [1], [2, 3, 4]]
+
+
+def test_translation_batches_are_longest_first_and_complete() -> None:
+    lengths = [3, 9, 1, 9, 4]
+    batches = by_length(lengths, 18)
+    assert [batch.tolist() for batch in batches] == [[1, 3], [4, 0, 2]]
+
+
+def test_the_likelihood_reads_every_pair_once(corpus: EncodedCorpus) -> None:
+    pairs = np.concatenate([batch.pairs for batch in in_order(corpus, 300)])
+    assert sorted(pairs) == list(range(300))

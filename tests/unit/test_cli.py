@@ -1,0 +1,325 @@
+"""The command line as it is used wrongly, interrupted or cut off; what commands compute is tested with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from typer.testing import CliRunner
+
+from nmt import __version__, cli
+from nmt.console import ConsoleReporter, write_translations
+from nmt.errors import NmtError
+
+COMMANDS = ("train", "prepare", "translate", "eval", "info")
+
+
+def run(*args: str) -> Any:
+    return CliRunner().invoke(cli.app, list(args))
+
+
+def nmt(*args: str, cwd: Path | None = None, stdin: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nmt", *args]
+    # The package of this checkout, wherever the command runs.
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    return subprocess.run(
+        command, cwd=cwd, input=stdin, env=env, capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
+# --- help -----------------------------------------------------------------------------------------------------------
+
+
+def test_version_is_that_of_the_package() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"nmt {__version__}\n")
+
+
+def test_help_lists_the_commands() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert re.search(rf"^  {command}  +\S", result.stdout, re.MULTILINE)
+    summaries = result.stdout.partition("Commands:")[2]
+    assert "..." not in summaries, "a command's summary is cut off"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_shows_examples_that_start_with_it(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert re.search(rf"^  (.*\| )?nmt {command}\b", result.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["translate", "--help"], ["eval", "--no-such-option"]])
+def test_what_needs_no_model_loads_no_heavy_package(args: list[str]) -> None:
+    heavy = {"torch", "datasets", "sacrebleu", "matplotlib", "sentencepiece", "pyarrow", "pandas", "numpy"}
+    code = (
+        "import sys\n"
+        "from nmt.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        f"except SystemExit:\n    print('loaded:', sorted(sys.modules.keys() & {heavy}), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=False)
+    assert "loaded: []" in done.stderr
+
+
+# --- usage errors: 2 ------------------------------------------------------------------------------------------------
+
+USAGE = {
+    "no such command": (["trian"], "trian"),
+    "no such option": (["eval", "--splt", "dev"], "--splt"),
+    "no config": (["train"], "--config"),
+    "prepare without config": (["prepare"], "--config"),
+    "text and file": (["translate", "Hello.", "--input", "a.en"], "not both"),
+    "n-best as text": (["translate", "--n-best", "2", "--format", "text"], "use tsv or jsonl"),
+    "n-best beyond the beam": (["translate", "--n-best", "5", "--beam", "4"], "--beam 5"),
+    "beam of zero": (["translate", "--beam", "0"], "--beam"),
+    "beam that is no number": (["translate", "--beam", "five"], "--beam"),
+    "format": (["translate", "--format", "xml"], "xml"),
+    "device": (["translate", "--device", "gpu"], "'gpu' is not one of auto, cpu, cuda"),
+    "src without tgt": (["eval", "--src", "a.en"], "go together"),
+    "split and files": (["eval", "--split", "dev", "--src", "a", "--tgt", "b"], "either --split or"),
+}
+
+
+@pytest.mark.parametrize(("args", "part"), USAGE.values(), ids=USAGE)
+def test_a_usage_error_ends_with_2_and_names_the_word(args: list[str], part: str) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert part in result.stderr
+    assert result.stdout == ""
+
+
+# --- what the user can mend: 1 --------------------------------------------------------------------------------------
+
+MENDABLE = {
+    "no such config": (["train", "--config", "none.yaml"], "none.yaml: there is no such file"),
+    "unknown key": (
+        ["train", "--config", "bahdanau.yaml", "--set", "training.lerning_rate=1"],
+        "did you mean training.optimizer.learning_rate?",
+    ),
+    "score of bahdanau": (["prepare", "--config", "bahdanau.yaml", "--set", "model.decoder.score=dot"], "`concat`"),
+    "no such run": (["translate", "--run", "none", "Hello."], "none: there is no such run"),
+    "no run at all": (["translate", "Hello."], "runs: there is no run here"),
+    "eval without a run": (["eval"], "runs: there is no run here"),
+    "info without a run": (["info", "--run", "none"], "none: there is no such run"),
+    "resume without a run": (["train", "--resume"], "runs: there is no run here"),
+}
+
+
+@pytest.mark.parametrize(("args", "part"), MENDABLE.values(), ids=MENDABLE)
+def test_a_mistake_ends_with_1_and_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], part: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*args)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert part in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_an_existing_run_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "bahdanau"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").touch()
+    result = run("train", "--config", "bahdanau.yaml")
+    assert result.exit_code == 1
+    assert "runs/bahdanau: there is a run here already" in result.stderr
+    assert "--resume" in result.stderr
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["bahdanau"]
+
+
+# --- failures, signals, closed pipes --------------------------------------------------------------------------------
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Any:
+    """Run `nmt info` with a failure inside."""
+
+    def fail(path: Path | None) -> Any:
+        raise error
+
+    monkeypatch.setattr(cli, "_open_run", fail)
+    return run("info")
+
+
+def test_several_problems_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = failing(monkeypatch, NmtError("a: first\nb: second"))
+    assert (result.exit_code, result.stderr) == (1, "error: a: first\nb: second\n")
+
+
+def test_a_defect_keeps_its_traceback_and_says_where_to_report_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = failing(monkeypatch, KeyError("gone"))
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+    assert "KeyError: 'gone'" in result.stderr
+    assert result.stderr.rstrip().endswith(cli.REPORT)
+
+
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = failing(monkeypatch, KeyboardInterrupt())
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "part"),
+    [
+        (MemoryError(), "error: out of memory. Use smaller batches"),
+        (PermissionError(13, "Permission denied", "a.txt"), "error: a.txt: Permission denied."),
+        (OSError(28, "No space left on device"), "error: No space left on device."),
+    ],
+)
+def test_what_the_machine_lacks_is_not_a_defect(monkeypatch: pytest.MonkeyPatch, error: Exception, part: str) -> None:
+    result = failing(monkeypatch, error)
+    assert result.exit_code == 1
+    assert part in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+SLOW = """
+import signal, sys, time
+from nmt import cli
+
+def wait(path):
+    print("waiting", flush=True)
+    time.sleep(30)
+
+cli._open_run = wait
+cli.main(["info"])
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_code_and_without_a_traceback(number: signal.Signals, code: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert b"Traceback" not in stderr
+
+
+WORDY = """
+from nmt import cli
+
+def talk(path):
+    for _ in range(100000):
+        print("a line that nobody reads")
+
+cli._open_run = talk
+cli.main(["info"])
+"""
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    with subprocess.Popen([sys.executable, "-c", WORDY], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=20) == 0
+
+
+def test_python_dash_m_is_the_command() -> None:
+    done = nmt("--version")
+    assert (done.returncode, done.stdout) == (0, f"nmt {__version__}\n")
+
+
+# --- how translations are written -----------------------------------------------------------------------------------
+
+
+def translation(*candidates: tuple[str, float], truncated: bool = False) -> Any:
+    entries = tuple(SimpleNamespace(text=text, score=score) for text, score in candidates)
+    return SimpleNamespace(candidates=entries, text=entries[0].text, score=entries[0].score, truncated=truncated)
+
+
+TWO = [[translation(("Ja.", -0.5), ("Doch.", -1.25))], [translation(("", 0.0)), translation(("Nein.", -2.0))]]
+
+
+@pytest.mark.parametrize(
+    ("form", "n_best", "lines"),
+    [
+        ("text", 1, ["Ja.", "", "Nein."]),
+        ("tsv", 1, ["-0.5000\tJa.", "0.0000\t", "-2.0000\tNein."]),
+        (
+            "tsv",
+            2,
+            ["1\t1\t-0.5000\tJa.", "1\t2\t-1.2500\tDoch.", "2\t1\t0.0000\t", "3\t1\t-2.0000\tNein."],
+        ),
+    ],
+)
+def test_translations_are_written_in_order_one_a_line(form: str, n_best: int, lines: list[str]) -> None:
+    out = BytesIO()
+    write_translations(cast(Any, TWO), out, form, n_best, None)
+    assert out.getvalue().decode() == "".join(f"{line}\n" for line in lines)
+
+
+def test_jsonl_has_an_object_a_line() -> None:
+    out = BytesIO()
+    write_translations(cast(Any, TWO), out, "jsonl", 2, None)
+    entries = [json.loads(line) for line in out.getvalue().decode().splitlines()]
+    assert [entry["line"] for entry in entries] == [1, 2, 3]
+    assert entries[0] == {
+        "line": 1,
+        "text": "Ja.",
+        "score": -0.5,
+        "n_best": [{"text": "Ja.", "score": -0.5}, {"text": "Doch.", "score": -1.25}],
+    }
+
+
+def test_each_block_is_flushed_before_the_next_is_asked_for() -> None:
+    class Out(BytesIO):
+        flushed = b""
+
+        def flush(self) -> None:
+            self.flushed = self.getvalue()
+
+    out, seen = Out(), []
+
+    def blocks() -> Any:
+        for word in ("eins", "zwei"):
+            seen.append(out.flushed.decode())
+            yield [translation((word, 0.0))]
+
+    write_translations(blocks(), out, "text", 1, None)
+    assert seen == ["", "eins\n"]
+
+
+def test_cut_sources_are_counted() -> None:
+    blocks = [[translation(("a", 0.0), truncated=True), translation(("b", 0.0))]]
+    assert write_translations(cast(Any, blocks), BytesIO(), "text", 1, None) == 1
+
+
+# --- progress away from a terminal ----------------------------------------------------------------------------------
+
+
+def test_away_from_a_terminal_progress_is_a_few_plain_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with ConsoleReporter() as reporter:
+        assert not reporter.live()
+        for done in range(1001):
+            reporter.progress("train", done, 1000, "loss 3.21")
+        reporter.info("[done] at 100 %")
+        reporter.warning("one line was odd")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "train: 0/1,000 (0%), loss 3.21",
+        "train: 1,000/1,000 (100%), loss 3.21",
+        "[done] at 100 %",
+        "warning: one line was odd",
+    ]

@@ -1,0 +1,391 @@
+"""Scores equal sacreBLEU's own, sentences fall into the right buckets, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+
+import nmt.translate
+from nmt.config import SearchConfig, load_config
+from nmt.errors import NmtError
+from nmt.evaluate import (
+    EvaluationResult,
+    bleu_tokenizer_name,
+    by_length,
+    evaluate_split,
+    length_csv,
+    score_corpus,
+    validation_scores,
+)
+from nmt.plotting import LengthRow
+from nmt.reporting import SilentReporter
+from nmt.run_dir import RunDir
+
+REFERENCES = [
+    "Der alte Mann liest ein Buch.",
+    "Die Kinder spielen heute im Garten, weil die Sonne scheint.",
+    "Ich habe ihn nicht gesehen.",
+    "Zwei Hunde laufen über die grüne Wiese.",
+    "",
+]
+HYPOTHESES = [
+    "Der alte Mann liest das Buch.",
+    "Die Kinder spielen im Garten, weil die Sonne scheint.",
+    "Ich habe ihn gesehen.",
+    "Zwei Hunde laufen über eine grüne Wiese.",
+    "Nichts.",
+]
+
+
+def test_scores_equal_sacrebleus_own() -> None:
+    scores = score_corpus(HYPOTHESES, REFERENCES, tgt_lang="de")
+    assert list(scores) == ["bleu", "chrf", "ter"]
+    assert scores["bleu"].score == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert scores["chrf"].score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert scores["ter"].score == sacrebleu.corpus_ter(HYPOTHESES, [REFERENCES]).score
+    assert scores["bleu"].score > 30
+    assert scores["bleu"].low is None
+    assert scores["bleu"].high is None
+
+
+def test_a_score_carries_its_signature() -> None:
+    scores = score_corpus(HYPOTHESES, REFERENCES, tgt_lang="de")
+    version = f"version:{sacrebleu.__version__}"
+    assert scores["bleu"].signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
+    assert scores["chrf"].signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{version}"
+    assert scores["ter"].signature == f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|{version}"
+
+
+def test_intervals_are_sacrebleus_bootstrap_with_its_seed() -> None:
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(tokenize="13a")
+    theirs = json.loads(
+        metric.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000).format(
+            width=9, signature=metric.get_signature().format(), is_json=True
+        )
+    )
+    score = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
+    assert score.low == pytest.approx(max(0, theirs["confidence_mean"] - theirs["confidence_var"]))
+    assert score.high == pytest.approx(min(100, theirs["confidence_mean"] + theirs["confidence_var"]))
+    assert score.signature.startswith("nrefs:1|bs:1000|seed:12345|")
+    again = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
+    assert again == score
+
+
+def test_an_interval_of_a_perfect_translation_ends_at_100() -> None:
+    score = score_corpus(REFERENCES, REFERENCES, metrics=["bleu", "ter"], tgt_lang="de", bootstrap=100)
+    assert score["bleu"].low == pytest.approx(100, abs=1e-3)
+    assert score["bleu"].high == pytest.approx(100, abs=1e-3)
+    assert (score["ter"].score, score["ter"].low, score["ter"].high) == (0, 0, 0)
+
+
+def test_intervals_of_a_tiny_and_bad_translation_exist() -> None:
+    scores = score_corpus(["x", "b", ""], ["a", "b", ""], tgt_lang="de", bootstrap=1000)
+    for score in scores.values():
+        assert type(score.low) is float
+        assert type(score.high) is float
+        assert 0 <= score.low <= score.high
+
+
+def test_validation_scores_are_the_same_bleu_and_chrf() -> None:
+    full = score_corpus(HYPOTHESES, REFERENCES, tgt_lang="de")
+    assert validation_scores(HYPOTHESES, REFERENCES, tgt_lang="de") == {
+        "bleu": full["bleu"].score,
+        "chrf": full["chrf"].score,
+    }
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [
+        ("de", "13a"), ("zh", "zh"), ("zh-Hans", "zh"), ("zh_CN", "zh"), ("ZH", "zh"), ("cmn", "zh"),
+        ("ja", "ja-mecab"), ("ja_JP", "ja-mecab"), ("ko", "ko-mecab"), ("zha", "13a"), ("no", "13a"),
+    ],
+)  # fmt: skip
+def test_bleus_tokenizer_follows_the_target_language(language: str, tokenizer: str) -> None:
+    assert bleu_tokenizer_name(language) == tokenizer
+
+
+def test_chinese_is_scored_by_character() -> None:
+    hypotheses, references = ["我今天很高兴见到你。"], ["我今天非常高兴见到你。"]
+    score = score_corpus(hypotheses, references, metrics=["bleu"], tgt_lang="zh")["bleu"]
+    assert score.score == sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert "|tok:zh|" in score.signature
+
+
+def test_the_configured_tokenizer_wins() -> None:
+    score = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="zh", bleu_tokenize="char")["bleu"]
+    assert "|tok:char|" in score.signature
+    assert score.score == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="char").score
+
+
+def test_a_tokenizer_that_is_not_installed_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sacrebleu.tokenizers.tokenizer_ja_mecab as module
+
+    monkeypatch.setattr(module, "MeCab", None)
+    with pytest.raises(NmtError, match=r"'ja-mecab'.*sacrebleu\[ja\].*evaluation\.bleu_tokenize: char") as caught:
+        score_corpus(["a"], ["a"], tgt_lang="ja")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_tokenizer_or_metric_lists_the_known_ones() -> None:
+    with pytest.raises(NmtError, match=r"'14a'; choose of none, zh, 13a"):
+        score_corpus(["a"], ["a"], tgt_lang="de", bleu_tokenize="14a")
+    with pytest.raises(NmtError, match="'comet': choose of bleu, chrf, ter"):
+        score_corpus(["a"], ["a"], tgt_lang="de", metrics=["comet"])
+
+
+def test_different_counts_are_refused_with_both_numbers() -> None:
+    with pytest.raises(NmtError, match="4 hypotheses and 5 references"):
+        score_corpus(HYPOTHESES[:-1], REFERENCES, tgt_lang="de")
+    with pytest.raises(NmtError, match="5 hypotheses and 4 references"):
+        validation_scores(HYPOTHESES, REFERENCES[:-1], tgt_lang="de")
+    with pytest.raises(NmtError, match="2 sources and 5 references"):
+        by_length(["a", "b"], HYPOTHESES, REFERENCES, buckets=[10], tgt_lang="de")
+
+
+def test_nested_references_are_refused() -> None:
+    nested: Any = [REFERENCES]
+    with pytest.raises(NmtError, match="Number 1 of the references is of type list"):
+        score_corpus(HYPOTHESES[:1], nested, tgt_lang="de")
+    with pytest.raises(NmtError, match="The hypotheses are a single string"):
+        score_corpus("ab", ["a", "b"], tgt_lang="de")
+    missing: Any = ["a", None]
+    with pytest.raises(NmtError, match="Number 2 of the hypotheses is of type NoneType"):
+        score_corpus(missing, ["a", "b"], tgt_lang="de")
+
+
+def test_no_sentences_are_refused() -> None:
+    with pytest.raises(NmtError, match="no sentence"):
+        score_corpus([], [], tgt_lang="de")
+
+
+def words(count: int) -> str:
+    return " ".join(["w"] * count)
+
+
+def test_a_border_belongs_to_the_bucket_above_it() -> None:
+    counts = [0, 1, 9, 10, 19, 20, 29, 30, 31, 500]
+    sources = [words(count) for count in counts]
+    rows = by_length(sources, sources, sources, buckets=[10, 20, 30], tgt_lang="de")
+    assert [(row.low, row.high, row.sentences) for row in rows] == [
+        (0, 10, 3),
+        (10, 20, 2),
+        (20, 30, 2),
+        (30, None, 3),
+    ]
+
+
+def test_buckets_without_sentences_are_left_out() -> None:
+    sources = [words(15), words(60)]
+    rows = by_length(sources, sources, sources, buckets=[10, 20, 30, 40, 50], tgt_lang="de")
+    assert [(row.low, row.high) for row in rows] == [(10, 20), (50, None)]
+
+
+def test_without_borders_there_is_one_bucket() -> None:
+    rows = by_length(["a", "b"], ["a", "b"], ["a", "b"], buckets=[], tgt_lang="de")
+    assert [(row.low, row.high, row.sentences) for row in rows] == [(0, None, 2)]
+
+
+def test_any_whitespace_separates_words() -> None:
+    [row] = by_length(["  a\tb   c\u3000d "], ["x"], ["x"], buckets=[4, 5], tgt_lang="de")
+    assert (row.low, row.high) == (4, 5)
+
+
+def test_a_buckets_scores_are_those_of_its_sentences() -> None:
+    sources = [words(3), words(12), words(4), words(12), words(2)]
+    rows = by_length(sources, HYPOTHESES, REFERENCES, buckets=[10], tgt_lang="de")
+    long_hypotheses, long_references = [HYPOTHESES[1], HYPOTHESES[3]], [REFERENCES[1], REFERENCES[3]]
+    assert rows[1].bleu == sacrebleu.corpus_bleu(long_hypotheses, [long_references]).score
+    assert rows[1].chrf == sacrebleu.corpus_chrf(long_hypotheses, [long_references]).score
+
+
+def test_the_csv_has_exactly_the_columns_of_the_contract() -> None:
+    text = length_csv([LengthRow(0, 10, 3, 41.5, 60.25), LengthRow(50, None, 1, 0.0, 12.34567)])
+    assert text == "low,high,sentences,bleu,chrf\n0,10,3,41.5000,60.2500\n50,,1,0.0000,12.3457\n"
+
+
+@dataclass(frozen=True)
+class FakeTranslation:
+    text: str
+    length_limited: bool = False
+    truncated: bool = False
+
+
+@dataclass
+class FakeTranslator:
+    """Translates a source by upper-casing it; sources of one word hit the length limit."""
+
+    calls: list[int] = field(default_factory=list)
+    loaded: dict[str, Any] = field(default_factory=dict)
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+    def translate(self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096) -> list[FakeTranslation]:
+        self.calls.append(len(lines))
+        return [FakeTranslation(line.upper(), length_limited=len(line.split()) == 1) for line in lines]
+
+
+SOURCES = [
+    "The old man reads a book .", "one", "", "A much longer sentence stands here with more than ten words in it .",
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    made = RunDir.create(tmp_path / "demo")
+    (tmp_path / "test.en").write_text("".join(f"{line}\n" for line in SOURCES))
+    (tmp_path / "test.de").write_text("".join(f"{line.upper()}\n" for line in SOURCES))
+    files = f"{{src: {tmp_path}/test.en, tgt: {tmp_path}/test.de}}"
+    made.config.write_text(
+        f"data: {{src_lang: en, tgt_lang: de, train: {files}, dev: {files}, test: {files}}}\n"
+        "evaluation: {length_buckets: [10, 20]}\nsearch: {beam_size: 3}\n"
+    )
+    return made
+
+
+@pytest.fixture
+def translator(monkeypatch: pytest.MonkeyPatch) -> FakeTranslator:
+    fake = FakeTranslator()
+
+    def load(run: RunDir, **settings: Any) -> FakeTranslator:
+        fake.loaded.update(settings)
+        fake.search = settings["search"] or load_config(str(run.config)).search
+        return fake
+
+    monkeypatch.setattr(nmt.translate.Translator, "load", load)
+    return fake
+
+
+def evaluate(run: RunDir, **settings: Any) -> EvaluationResult:
+    return evaluate_split(run, SilentReporter(), **settings)
+
+
+def test_an_evaluation_writes_scores_table_plot_and_translations(run: RunDir, translator: FakeTranslator) -> None:
+    result = evaluate(run)
+    assert sorted(file.name for file in run.eval.iterdir()) == [
+        "test.hyp.txt",
+        "test.json",
+        "test_by_length.csv",
+        "test_by_length.png",
+    ]
+    assert (run.eval / "test.hyp.txt").read_text() == "".join(f"{line.upper()}\n" for line in SOURCES)
+    stored = json.loads((run.eval / "test.json").read_text())
+    assert stored == json.loads(json.dumps(result.to_dict()))
+    assert list(stored)[:6] == ["split", "sentences", "checkpoint", "metrics", "search", "length_limited"]
+    assert (stored["split"], stored["sentences"], stored["checkpoint"]) == ("test", 4, "checkpoints/best.pt")
+    assert stored["metrics"].keys() == {"bleu", "chrf", "ter"}
+    assert stored["metrics"]["bleu"].keys() == {"score", "low", "high", "signature"}
+    assert "|bs:1000|" in stored["metrics"]["bleu"]["signature"]
+    assert stored["metrics"]["bleu"]["score"] == pytest.approx(100)
+    assert stored["search"]["beam_size"] == 3
+    assert stored["length_limited"] == 1
+    assert stored["length_ratio"] == pytest.approx(1)
+    with (run.eval / "test_by_length.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["low"], row["high"], row["sentences"]) for row in rows] == [("0", "10", "3"), ("10", "20", "1")]
+    assert (run.eval / "test_by_length.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_best_checkpoint_is_used_unless_another_is_named(run: RunDir, translator: FakeTranslator) -> None:
+    evaluate(run)
+    assert translator.loaded["checkpoint"] is None
+    result = evaluate(run, checkpoint=run.last, search=SearchConfig(beam_size=1))
+    assert translator.loaded["checkpoint"] == run.last
+    assert (result.checkpoint, result.search["beam_size"]) == ("checkpoints/last.pt", 1)
+
+
+def test_files_are_scored_under_their_own_name(run: RunDir, translator: FakeTranslator, tmp_path: Path) -> None:
+    evaluate(run)
+    before = (run.eval / "test.json").read_bytes()
+    result = evaluate(run, src=tmp_path / "test.en", tgt=tmp_path / "test.de")
+    assert result.split == "test.en"
+    assert (run.eval / "test.json").read_bytes() == before
+    stored = json.loads((run.eval / "test.en.json").read_text())
+    assert stored["files"] == {"src": str(tmp_path / "test.en"), "tgt": str(tmp_path / "test.de")}
+
+
+def test_files_of_different_length_are_refused_with_both_counts(
+    run: RunDir, translator: FakeTranslator, tmp_path: Path
+) -> None:
+    (tmp_path / "short.de").write_text("eins\n")
+    with pytest.raises(NmtError, match=r"test\.en has 4 lines and .*short\.de has 1") as caught:
+        evaluate(run, src=tmp_path / "test.en", tgt=tmp_path / "short.de")
+    assert "equal length" in str(caught.value)
+    assert translator.calls == []
+
+
+def test_one_file_alone_is_refused(run: RunDir, translator: FakeTranslator, tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match="both --src and --tgt"):
+        evaluate(run, src=tmp_path / "test.en")
+
+
+def test_empty_files_are_refused(run: RunDir, translator: FakeTranslator, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(NmtError, match="no sentence to score"):
+        evaluate(run, src=tmp_path / "empty", tgt=tmp_path / "empty")
+
+
+def test_an_unknown_or_absent_split_is_refused(run: RunDir, translator: FakeTranslator) -> None:
+    with pytest.raises(NmtError, match="no split 'tset': choose test, dev or train"):
+        evaluate(run, split="tset")
+    text = "data: {src_lang: en, tgt_lang: de, train: {tsv: a.tsv}, dev: {tsv: a.tsv}}\n"
+    run.config.write_text(text)
+    with pytest.raises(NmtError, match=r"no data\.test.*--src and --tgt"):
+        evaluate(run)
+
+
+def test_text_at_hand_is_not_read_again(run: RunDir, translator: FakeTranslator, tmp_path: Path) -> None:
+    (tmp_path / "test.en").unlink()
+    result = evaluate(run, pairs=[("a b", "A C")], translator=translator)
+    assert result.sentences == 1
+    assert (run.eval / "test.hyp.txt").read_text() == "A B\n"
+
+
+def test_a_missing_tokenizer_is_reported_before_translation(
+    run: RunDir, translator: FakeTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sacrebleu.tokenizers.tokenizer_ja_mecab as module
+
+    monkeypatch.setattr(module, "MeCab", None)
+    run.config.write_text(run.config.read_text().replace("tgt_lang: de", "tgt_lang: ja"))
+    with pytest.raises(NmtError, match="ja-mecab"):
+        evaluate(run)
+    assert translator.calls == []
+
+
+class Listener(SilentReporter):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.steps: list[tuple[float, float | None]] = []
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def progress(self, task: str, done: float, total: float | None, note: str = "") -> None:
+        self.steps.append((done, total))
+
+
+def test_progress_runs_from_nothing_to_all(run: RunDir, translator: FakeTranslator) -> None:
+    reporter = Listener()
+    evaluate_split(run, reporter, pairs=[("a", "A")] * 1200)
+    assert reporter.steps[0] == (0, 1200)
+    assert reporter.steps[-1] == (1200, 1200)
+    assert sum(translator.calls) == 1200
+    assert reporter.warnings == []
+
+
+def test_references_that_look_tokenised_are_warned_of(run: RunDir, translator: FakeTranslator) -> None:
+    reporter = Listener()
+    evaluate_split(run, reporter, pairs=[("a", "Ein Haus .")] * 20)
+    [warning] = reporter.warnings
+    assert "20 of 20 references" in warning

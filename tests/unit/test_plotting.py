@@ -1,0 +1,97 @@
+"""Figures: they are written, hold what they are given, and no text in them can break them."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from nmt.errors import NmtError
+from nmt.plotting import LengthRow, plot_attention, plot_by_length, save_figure
+
+ROWS = [LengthRow(0, 10, 300, 41.5, 60.0), LengthRow(10, 20, 500, 38.0, 58.0), LengthRow(50, None, 12, 20.0, 44.0)]
+
+
+def assert_is_a_picture(path: Path) -> None:
+    pixels = imread(path)
+    assert pixels.shape[0] > 200
+    assert pixels.shape[1] > 200
+    assert len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)) > 20
+    assert [file.name for file in path.parent.iterdir()] == [path.name]  # nothing temporary is left
+
+
+def test_labels_name_the_whole_counts_of_a_bucket() -> None:
+    assert [row.label for row in ROWS] == ["0–9", "10–19", "50+"]
+    assert LengthRow(1, 2, 1, 0.0, 0.0).label == "1"
+
+
+def test_the_length_plot_is_written(tmp_path: Path) -> None:
+    plot_by_length({"bahdanau": ROWS}, tmp_path / "test_by_length.png")
+    assert_is_a_picture(tmp_path / "test_by_length.png")
+
+
+def test_systems_with_different_buckets_share_a_plot(tmp_path: Path) -> None:
+    curves = {"a": ROWS, "b $_{": ROWS[:1], "c": [LengthRow(10, 30, 5, 12.0, 30.0)]}
+    plot_by_length(curves, tmp_path / "compare.png")
+    assert_is_a_picture(tmp_path / "compare.png")
+
+
+def test_scores_of_zero_can_be_plotted(tmp_path: Path) -> None:
+    plot_by_length({"untrained": [LengthRow(0, 10, 1, 0.0, 0.0)]}, tmp_path / "zero.png")
+    assert_is_a_picture(tmp_path / "zero.png")
+
+
+def test_a_plot_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one row"):
+        plot_by_length({"a": []}, tmp_path / "nothing.png")
+
+
+def test_a_folder_that_does_not_exist_is_an_error_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match=r"nowhere.*cannot be written"):
+        plot_by_length({"a": ROWS}, tmp_path / "nowhere" / "plot.png")
+
+
+def test_plotting_leaves_pyplot_and_the_settings_alone(tmp_path: Path) -> None:
+    from matplotlib import rcParams
+
+    before = dict(rcParams)
+    plot_by_length({"a": ROWS}, tmp_path / "plot.png")
+    assert dict(rcParams) == before
+
+
+def test_the_heat_map_shows_the_words_and_the_weights(tmp_path: Path) -> None:
+    weights = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]])
+    figure = plot_attention(weights, ["the", "house", "."], ["das", "Haus"], title="50 % of $5")
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["the", "house", "."]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["das", "Haus"]
+    assert np.array_equal(np.asarray(axes.images[0].get_array()), weights)
+    save_figure(figure, tmp_path / "map.png")
+    assert_is_a_picture(tmp_path / "map.png")
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["$x$", "$\\frac{", "\\", "_^{}", "猫", "🦜", "ሰላም", "\n", "\x00", "\ud800", "", "\u2028", "x" * 500, "▁der"],
+)
+def test_no_word_breaks_the_heat_map(tmp_path: Path, word: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = plot_attention(np.full((2, 3), 1 / 3), [word, "b", word], [word, "d"], title=word)
+        save_figure(figure, tmp_path / "map.png")
+    assert_is_a_picture(tmp_path / "map.png")
+
+
+def test_long_sentences_get_smaller_cells_not_a_larger_file(tmp_path: Path) -> None:
+    size = 300
+    figure = plot_attention(np.eye(size), ["w"] * size, ["w"] * size)
+    assert max(figure.get_size_inches()) <= 40
+
+
+@pytest.mark.parametrize(("shape", "src", "tgt"), [((2, 3), 2, 3), ((0, 3), 3, 0), ((6,), 3, 2)])
+def test_weights_that_do_not_fit_the_words_are_refused(shape: tuple[int, ...], src: int, tgt: int) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        plot_attention(np.zeros(shape), ["s"] * src, ["t"] * tgt)

@@ -1,0 +1,158 @@
+"""A run's folder: created once, opened when it is one, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from nmt.errors import NmtError
+from nmt.run_dir import RunDir, replacing, write_atomic
+
+
+def make_run(path: Path, time: float | None = None) -> RunDir:
+    run = RunDir.create(path)
+    run.config.write_text("data: {}\n", encoding="utf-8")
+    if time is not None:
+        os.utime(run.config, (time, time))
+    return run
+
+
+def test_names_are_those_of_the_design() -> None:
+    run = RunDir(Path("runs/a"))
+    names = {
+        "config": "config.yaml",
+        "meta": "meta.json",
+        "data_report": "data_report.json",
+        "tokenizer": "tokenizer",
+        "checkpoints": "checkpoints",
+        "best": "checkpoints/best.pt",
+        "last": "checkpoints/last.pt",
+        "metrics": "metrics.jsonl",
+        "tensorboard": "tensorboard",
+        "dev": "dev",
+        "eval": "eval",
+    }
+    assert {name: getattr(run, name) for name in names} == {name: Path("runs/a") / file for name, file in names.items()}
+    assert run.cache_root == Path("runs/.cache")
+
+
+def test_create_makes_the_folders_and_open_finds_them(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs" / "deep" / "a")
+    assert run.checkpoints.is_dir()
+    assert RunDir.open(run.path) == run
+
+
+def test_an_existing_run_is_refused_and_the_ways_out_are_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a")
+    with pytest.raises(NmtError) as caught:
+        RunDir.create(run.path)
+    for part in (str(run.path), "--resume", "--run-dir"):
+        assert part in str(caught.value)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(NmtError, match="holds other files"):
+        RunDir.create(tmp_path)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(NmtError, match="this is a file"):
+        RunDir.create(tmp_path / "a")
+
+
+def test_a_folder_under_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(NmtError, match="cannot make the folder"):
+        RunDir.create(tmp_path / "a" / "b")
+
+
+def test_a_run_that_never_began_does_not_block_its_name(tmp_path: Path) -> None:
+    RunDir.create(tmp_path / "a")
+    assert RunDir.create(tmp_path / "a").checkpoints.is_dir()
+
+
+def test_an_empty_folder_is_accepted(tmp_path: Path) -> None:
+    assert RunDir.create(tmp_path).path == tmp_path
+
+
+def test_open_of_no_folder_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match="there is no such run"):
+        RunDir.open(tmp_path / "none")
+
+
+def test_open_of_something_else_names_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    with pytest.raises(NmtError, match=r"it has no config\.yaml, no checkpoints\."):
+        RunDir.open(tmp_path)
+
+
+def test_open_of_a_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(NmtError, match="this is a file"):
+        RunDir.open(tmp_path / "a")
+
+
+def test_newest_is_the_run_trained_last_not_scored_last(tmp_path: Path) -> None:
+    make_run(tmp_path / "z", time=1000)
+    newest = make_run(tmp_path / "a", time=2000)
+    make_run(tmp_path / "m", time=1500)
+    (tmp_path / "z" / "eval" / "test.json").touch()
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert RunDir.newest(tmp_path) == newest
+
+
+def test_newest_looks_at_checkpoints(tmp_path: Path) -> None:
+    old = make_run(tmp_path / "old", time=1000)
+    make_run(tmp_path / "new", time=2000)
+    old.last.touch()
+    os.utime(old.last, (3000, 3000))
+    assert RunDir.newest(tmp_path) == old
+
+
+@pytest.mark.parametrize("folder", ["none", "."])
+def test_newest_of_nothing_says_what_to_do(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(NmtError, match=r"there is no run here.*--run.*nmt train"):
+        RunDir.newest(tmp_path / folder)
+
+
+def test_write_atomic_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    write_atomic(file, "old\n")
+    write_atomic(file, "new\r\n\N{SNOWMAN}")
+    assert file.read_bytes() == "new\r\n\N{SNOWMAN}".encode()
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    write_atomic(file, "old")
+    with pytest.raises(TypeError), replacing(file) as stream:
+        stream.write(b"half" + cast(bytes, "text"))
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_replacing_follows_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_atomic(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_replacing_writes_a_device_directly() -> None:
+    with replacing("/dev/null") as stream:
+        stream.write(b"gone")
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize(("name", "part"), [("none/a.txt", "cannot be written"), (".", "this is a folder")])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str, part: str) -> None:
+    with pytest.raises(NmtError, match=part), replacing(tmp_path / name):
+        pass

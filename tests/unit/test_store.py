@@ -1,0 +1,93 @@
+"""Encoded corpora on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.errors import NmtError
+
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=5)
+ROWS = st.lists(st.tuples(IDS, IDS, st.text(max_size=4), st.text(max_size=4)), max_size=6)
+
+
+def write(path: Path, batches: list[list[tuple[list[int], list[int], str, str]]]) -> EncodedCorpus:
+    with CorpusWriter(path) as writer:
+        for batch in batches:
+            writer.write(*([row[column] for row in batch] for column in range(4)))  # type: ignore[arg-type]
+    return EncodedCorpus(path)
+
+
+@settings(max_examples=100, deadline=None)
+@given(batches=st.lists(ROWS, max_size=4))
+def test_what_was_written_is_read(
+    batches: list[list[tuple[list[int], list[int], str, str]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    corpus = write(tmp_path_factory.mktemp("store") / "c.arrow", batches)
+    rows = [row for batch in batches for row in batch]
+    assert len(corpus) == len(rows)
+    for index, (src, tgt, src_text, tgt_text) in enumerate(rows):
+        assert corpus.src_ids(index).tolist() == src
+        assert corpus.tgt_ids(index).tolist() == tgt
+        assert corpus.src_text(index) == src_text
+        assert corpus.tgt_text(index) == tgt_text
+    assert corpus.src_lengths.tolist() == [len(row[0]) for row in rows]
+    assert corpus.tgt_lengths.tolist() == [len(row[1]) for row in rows]
+    assert corpus.src_texts() == [row[2] for row in rows]
+    assert corpus.tgt_texts() == [row[3] for row in rows]
+
+
+def test_ids_are_views_of_the_mapped_file(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.arrow", [[([4, 5], [6], "a", "b")], [([7], [8, 9, 10], "c", "d")]])
+    ids = corpus.src_ids(0)
+    assert ids.dtype == np.int32
+    assert not ids.flags.owndata
+    assert not ids.flags.writeable
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
+    batch = [([5] * 200, [6] * 200, "x" * 500, "y" * 500)] * 500
+    tracemalloc.start()
+    corpus = write(tmp_path / "c.arrow", [batch] * 40)
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    assert sum(int(corpus.src_ids(index)[0]) for index in range(len(corpus))) == 5 * 20_000
+    assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
+    tracemalloc.stop()
+
+
+def test_an_index_outside_is_an_error(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.arrow", [[([4], [5], "a", "b")]])
+    for read in (corpus.src_ids, corpus.tgt_ids, corpus.src_text, corpus.tgt_text):
+        with pytest.raises(IndexError):
+            read(1)
+    assert corpus.tgt_text(-1) == "b"
+
+
+def test_columns_of_different_length_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="same length"), CorpusWriter(tmp_path / "c.arrow") as writer:
+        writer.write([[1]], [[1], [2]], ["a"], ["b"])
+
+
+@pytest.mark.parametrize("content", [b"", b"no arrow", b"ARROW1\0\0" + b"x" * 50])
+def test_a_damaged_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c.arrow").write_bytes(content)
+    with pytest.raises(NmtError, match=r"c\.arrow is no encoded corpus or damaged"):
+        EncodedCorpus(tmp_path / "c.arrow")
+
+
+def test_a_file_that_was_not_finished_is_an_error(tmp_path: Path) -> None:
+    with contextlib.suppress(RuntimeError), CorpusWriter(tmp_path / "c.arrow") as writer:
+        writer.write([[1]], [[2]], ["a"], ["b"])
+        raise RuntimeError("stopped in the middle")
+    with pytest.raises(NmtError, match="damaged"):
+        EncodedCorpus(tmp_path / "c.arrow")
+    with pytest.raises(NmtError, match="damaged"):
+        EncodedCorpus(tmp_path / "missing.arrow")
