@@ -62,6 +62,7 @@ __all__ = [
     "find_config",
     "is_device",
     "load_config",
+    "plain_settings",
     "shipped_dir",
     "with_overrides",
 ]
@@ -117,15 +118,15 @@ def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
     Raises:
         NmtError: as `load_config`.
     """
-    return _validated(_plain(config), "settings", overrides)
+    return _validated(plain_settings(config), "settings", overrides)
 
 
 def config_yaml(config: Config) -> str:
     """Write a configuration with all defaults; `load_config` of it gives an equal one."""
-    return dump_yaml(_plain(config))
+    return dump_yaml(plain_settings(config))
 
 
-def _plain(config: Config) -> dict[str, Any]:
+def plain_settings(config: Config) -> dict[str, Any]:
     """Return a configuration as plain values, without the keys a SOURCE does not use."""
     tree = config.model_dump(mode="json")
     data = tree["data"]

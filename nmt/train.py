@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from nmt import __version__
-from nmt.config import Config, config_yaml, load_config
+from nmt.config import Config, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
 from nmt.errors import NmtError
 from nmt.evaluate import EvaluationResult, evaluate_split, validation_scores
@@ -28,7 +28,7 @@ from nmt.run_dir import RunDir, write_atomic
 from nmt.training.checkpoint import load_checkpoint
 from nmt.training.loop import Training, TrainingState, likelihood
 from nmt.training.metrics import MetricsWriter
-from nmt.translate import Translator, choose_device, count_parameters, longest_source, restore_weights
+from nmt.translate import Translator, choose_device, longest_source, restore_weights
 
 SAMPLES = 4  # translations of the development set shown in TensorBoard at each validation
 _FIXED = ("data", "tokenizer", "model")  # sections that a resumed run cannot change
@@ -51,7 +51,9 @@ def train(
         run.refuse_existing()
     device = choose_device(config.training.device)
     data = prepare(config, run.cache_root, reporter)
-    if not resume:
+    if resume:
+        _check_data(run, data)
+    else:
         RunDir.create(run_path)
     content = load_checkpoint(run.last) if resume and run.last.is_file() else None
     _describe(run, config, data, command)
@@ -62,8 +64,9 @@ def train(
     metrics = MetricsWriter(run.metrics, run.tensorboard, step)
     batches = TrainingBatches(data.train, config.training.batch_tokens, config.training.seed)
     training = Training(model, batches, config.training, device, run, metrics, reporter)
+    parameters = sum(parameter.numel() for parameter in training.parameters)
     reporter.info(
-        f"{count_parameters(model):,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
+        f"{parameters:,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
         + (f" with {torch.get_num_threads()} threads" if device.type == "cpu" else "")
     )
     if content is not None:
@@ -123,7 +126,7 @@ def _check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) ->
     Raises:
         NmtError: naming each changed setting of the data, the tokenizer or the model.
     """
-    changes = _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
+    changes = _differences(plain_settings(old), plain_settings(new))
     refused = [line for path, line in changes if path.split(".")[0] in _FIXED]
     if refused:
         raise NmtError(
@@ -133,6 +136,26 @@ def _check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) ->
         )
     for _, line in changes:
         reporter.info(f"changed: {line}")
+
+
+def _check_data(run: RunDir, data: PreparedData) -> None:
+    """Refuses to go on with other text than the run began with: ids would mean other pieces.
+
+    Raises:
+        NmtError: if the data report or the vocabulary is not the one in the run's folder.
+    """
+    here = data.tokenizer_dir.glob("*.model")
+    same = all((run.tokenizer / file.name).read_bytes() == file.read_bytes() for file in here)
+    volatile = ("cached", "where", "seconds")
+    before, now = (
+        {key: value for key, value in report.items() if key not in volatile}
+        for report in (json.loads(run.data_report.read_text(encoding="utf-8")), data.report)
+    )
+    if not same or before != now:
+        raise NmtError(
+            f"{run.path}: the data has changed since this run began (its {run.data_report.name} and the one above "
+            "differ). Put the old files back, or train a new run with another --run-dir."
+        )
 
 
 def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, str]]:
@@ -147,7 +170,6 @@ def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, str]]:
 
 def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str]) -> None:
     """Writes what the run is made of: settings, versions, data report, tokenizer."""
-    write_atomic(run.config, config_yaml(config))
     write_atomic(run.data_report, json.dumps(data.report, indent=2, ensure_ascii=False) + "\n")
     shutil.copytree(data.tokenizer_dir, run.tokenizer, dirs_exist_ok=True)
     meta = _read_meta(run)
@@ -162,6 +184,7 @@ def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence
     }
     meta["starts"] = [*meta.get("starts", []), {"time": _now(), "command": list(command)}]
     write_atomic(run.meta, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(run.config, config_yaml(config))  # last: a folder that has it has all that resuming needs
 
 
 def _record_time(run: RunDir, state: TrainingState) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from nmt.config import Config, SearchConfig, load_config
@@ -117,7 +116,7 @@ class Translator:
             )
         ids = self.tokenizers.src.encode([one_line(line) for line in lines])
         results = [_BLANK] * len(lines)
-        filled = [place for place, row in enumerate(ids) if row]
+        filled = [place for place, row in enumerate(ids) if row and lines[place].strip()]
         sources = [[*ids[place][: self.max_source], EOS] for place in filled]
         for batch in by_length([len(source) for source in sources], batch_tokens):
             found = self._search([sources[place] for place in batch], n_best, keep_weights)
@@ -198,8 +197,3 @@ def restore_weights(model: Seq2Seq, weights: dict[str, torch.Tensor], path: Path
         raise NmtError(
             f"{path}: the weights are of a model of another shape than the run's config.yaml ({first})."
         ) from error
-
-
-def count_parameters(model: Seq2Seq) -> int:
-    """Numbers that training sets; tied ones count once."""
-    return int(np.sum([parameter.numel() for parameter in model.parameters()]))

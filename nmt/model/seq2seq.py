@@ -6,9 +6,6 @@ D embedding size, R readout size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor, nn
 from typing_extensions import assert_never
 
@@ -84,12 +81,3 @@ def build_model(config: ModelConfig, src_vocab: int, tgt_vocab: int) -> Seq2Seq:
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Every parameter once, in a fixed order; tied ones count once."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-def pad_ids(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows of ids as one padded int64 array, and their lengths."""
-    lengths_B = torch.tensor([len(row) for row in rows])
-    ids_BS = torch.full((len(rows), max(len(row) for row in rows)), pad)
-    for index, row in enumerate(rows):
-        ids_BS[index, : len(row)] = torch.tensor(list(row))
-    return ids_BS, lengths_B

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from nmt.model.decoder import DecoderState, Memory
-from nmt.model.seq2seq import Seq2Seq, pad_ids
+from nmt.model.seq2seq import Seq2Seq
 from nmt.model.stepper import Array, Continuations
 
 
@@ -73,3 +74,12 @@ class TorchStepper:
             return StepState(state.memory, state.decoder.select(rows))
         sentences = torch.from_numpy(sentences_B).to(self.device)
         return StepState(state.memory.select(sentences), state.decoder.select(rows))
+
+
+def pad_ids(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Rows of ids as one int64 array, filled up at the end, and their lengths."""
+    lengths_B = torch.tensor([len(row) for row in rows])
+    ids_BS = torch.full((len(rows), max(len(row) for row in rows)), 0)
+    for index, row in enumerate(rows):
+        ids_BS[index, : len(row)] = torch.tensor(list(row))
+    return ids_BS, lengths_B

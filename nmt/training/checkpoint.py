@@ -16,7 +16,7 @@ KEYS = ("model", "optimizer", "schedule", "state", "random")
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
-    """Writes `step_NNNNNN.pt`, lets `last.pt` and on request `best.pt` name the same file, drops the oldest.
+    """Writes `step_NNNNNN.pt`, lets `best.pt` on request and `last.pt` name the same file, drops the oldest.
 
     Raises:
         NmtError: if it cannot be written; the older checkpoints stay.
@@ -24,7 +24,8 @@ def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bo
     path = run.checkpoints / f"step_{step:06d}.pt"
     with replacing(path) as stream:
         torch.save(content, stream)
-    for name in (run.last, *((run.best,) if best else ())):
+    # best.pt first: last.pt says which step is the best one.
+    for name in (*((run.best,) if best else ()), run.last):
         _second_name(path, name)
     steps = sorted(run.checkpoints.glob("step_*.pt"))
     for old in steps[: max(0, len(steps) - keep)]:
@@ -55,9 +56,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     offer = f" Other checkpoints beside it: {', '.join(others)} (--checkpoint)." if others else ""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for what is not a checkpoint
-        reason = str(error).split("\n", 1)[0][:120]
-        raise NmtError(f"{path}: this is not a checkpoint of nmt, or it is damaged ({reason}).{offer}") from error
+    except Exception as error:  # torch raises many kinds for what is not a checkpoint, with advice that is not ours
+        raise NmtError(f"{path}: this is not a checkpoint of nmt, or it is damaged.{offer}") from error
     missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
     if missing:
         raise NmtError(f"{path}: this is not a checkpoint of nmt: it has no {', no '.join(missing)}.{offer}")
