@@ -1,4 +1,4 @@
-"""The command line: options, what goes to stdout and stderr, and exit codes.
+"""The command line: options, and what goes to stdout and stderr.
 
 Heavy packages are imported inside the commands, so that help and usage errors come at once.
 """
@@ -9,22 +9,18 @@ import io
 import json
 import os
 import shlex
-import signal
 import sys
-import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
-from typer.core import TyperGroup
 
 from nmt import __version__
 from nmt.errors import NmtError
+from nmt.failures import Commands
 
 if TYPE_CHECKING:
     from nmt.config import Config, SearchConfig
@@ -32,86 +28,6 @@ if TYPE_CHECKING:
     from nmt.reporting import Reporter
     from nmt.run_dir import RunDir
     from nmt.translate import Translator
-
-REPORT = (
-    "This is a defect of nmt, not a mistake of yours. Please report it to the issue tracker of nmt-trainer, "
-    f"with the lines above, the command, and this version: nmt {__version__}, Python {sys.version.split()[0]}."
-)
-
-
-class Commands(TyperGroup):
-    """The commands, and what any of them does on a failure, a signal or a closed pipe."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for; every failure ends as one exit code."""
-        try:
-            with _terminated_as_exit():
-                result = super().invoke(ctx)
-                if sys.stdout is not None:
-                    sys.stdout.flush()
-                return result
-        except BrokenPipeError:
-            _drop_output()
-            raise typer.Exit(0) from None
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
-        except NmtError as error:
-            _fail(str(error))
-        except Exception as error:
-            # Typer's own, for usage errors and exits, carry their code.
-            if hasattr(error, "exit_code") or isinstance(error, typer.Abort):
-                raise
-            if (message := _outside_cause(error)) is not None:
-                _fail(message)
-            traceback.print_exc()
-            print(f"\n{REPORT}", file=sys.stderr)
-            raise typer.Exit(1) from None
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    raise typer.Exit(1) from None
-
-
-def _outside_cause(error: Exception) -> str | None:
-    """Say in one sentence what the machine lacks, if that is why the command failed; None for our own defects."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return "out of memory. Use smaller batches: --set training.batch_tokens=N to train, --batch-tokens N otherwise."
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}."
-    if isinstance(error, OSError) and error.errno is not None and error.strerror == os.strerror(28):
-        return f"{error.strerror}. Free some disk space, or write elsewhere."
-    return None
-
-
-@contextmanager
-def _terminated_as_exit() -> Iterator[None]:
-    """Let SIGTERM unwind like an exit, so that temporary files go and the terminal is left in order."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _drop_output() -> None:
-    """Send what is still buffered nowhere: the reader has gone, and Python would complain at exit."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
-        except (AttributeError, OSError, ValueError):
-            continue
-
 
 app = typer.Typer(
     name="nmt",
@@ -126,6 +42,8 @@ app = typer.Typer(
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code; `args` are the process' own by default."""
+    if sys.stderr is None:  # closed by `2>&-`: `print` would write messages to stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     app(args=args, prog_name="nmt")
 
 
@@ -172,6 +90,10 @@ SetOption = Annotated[
         help="Replace a setting, for example training.seed=2. The value is YAML. Repeatable.",
     ),
 ]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/ and the config's name]"),
+]
 RunOption = Annotated[
     Path | None, typer.Option("--run", metavar="DIR", help="Folder of the run. [default: the newest under runs/]")
 ]
@@ -188,7 +110,11 @@ BeamOption = Annotated[
 LengthPenaltyOption = Annotated[
     float | None,
     typer.Option(
-        "--length-penalty", min=0, metavar="A", help="Larger favours long translations. [default: the run's setting]"
+        "--length-penalty",
+        min=0,
+        max=10,
+        metavar="A",
+        help="Larger favours long translations. [default: the run's setting]",
     ),
 ]
 BatchOption = Annotated[
@@ -211,10 +137,7 @@ def train(
         ),
     ] = None,
     overrides: SetOption = None,
-    run_dir: Annotated[
-        Path | None,
-        typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/ and the config's name]"),
-    ] = None,
+    run_dir: RunDirOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run where it stopped.")] = False,
 ) -> None:
     """Train a model: read the data, learn the vocabulary, train, validate, keep the best, score the test set.
@@ -239,7 +162,7 @@ def train(
         settings, path = load_config(str(run.config), overrides or ()), run.path
     else:
         settings = load_config(config, overrides or ())
-        path = run_dir if run_dir is not None else _default_run(config)
+        path = run_dir or _default_run(config)
     if not resume:
         RunDir(path).refuse_existing()  # before the heavy imports: told at once
     with ConsoleReporter() as reporter:
@@ -264,10 +187,11 @@ def _train(settings: Config, path: Path, resume: bool, reporter: Reporter) -> Ev
 
 
 @app.command(short_help="Read, check and encode the data, and report on it.")
-def prepare(config: ConfigOption, overrides: SetOption = None) -> None:
+def prepare(config: ConfigOption, overrides: SetOption = None, run_dir: RunDirOption = None) -> None:
     """Do the data part of training alone: read, check, filter, learn the vocabulary, encode; and report.
 
-    What it makes is kept under runs/.cache and used by the training runs in runs/.
+    What it makes is kept in .nmt-cache beside the run's folder, so in runs/.nmt-cache unless --run-dir says otherwise,
+    and used by all training runs that lie there. The run itself is not begun.
 
     \b
     nmt prepare --config my.yaml
@@ -279,7 +203,7 @@ def prepare(config: ConfigOption, overrides: SetOption = None) -> None:
 
     settings = load_config(config, overrides or ())
     with ConsoleReporter() as reporter:
-        prepare_data(settings, RunDir(_default_run(config)).cache_root, reporter)
+        prepare_data(settings, RunDir(run_dir or _default_run(config)).cache_root, reporter)
 
 
 class Format(str, Enum):
@@ -345,12 +269,18 @@ def translate(
     with ConsoleReporter() as reporter, _input(texts, input_file, reporter) as (stream, name):
         translator = _translator(opened, checkpoint, device, _search(opened, beam, length_penalty, n_best))
         with replacing(output) if output is not None else _stdout() as out:
-            bar = reporter if input_file is not None and reporter.live() and not out.isatty() else None
             blocks = read_blocks(stream, name)
             results = translator.stream(blocks, n_best=n_best, batch_tokens=batch_tokens)
-            truncated = write_translations(results, out, form.value, n_best, bar)
+            truncated = write_translations(
+                results, out, form.value, n_best, None if _watched(input_file, out) else reporter
+            )
         if truncated:
             reporter.warning(_too_long(truncated))
+
+
+def _watched(input_file: Path | None, out: BinaryIO) -> bool:
+    """Tell whether somebody sees the translations as they come, or may be typing, and needs no report of progress."""
+    return input_file is None or str(input_file) == "-" or out.isatty()
 
 
 def _too_long(lines: int) -> str:
@@ -365,13 +295,13 @@ def _open_run(path: Path | None) -> RunDir:
 
 def _search(run: RunDir, beam: int | None, length_penalty: float | None, n_best: int = 1) -> SearchConfig:
     """Return the run's search settings with what the command line changes; a beam holds n_best hypotheses at least."""
-    from nmt.config import load_config
+    from nmt.config import load_config, search_with
 
     search = load_config(str(run.config)).search
-    changed: dict[str, Any] = {"beam_size": beam if beam is not None else max(search.beam_size, n_best)}
+    changes: dict[str, object] = {"beam_size": beam if beam is not None else max(search.beam_size, n_best)}
     if length_penalty is not None:
-        changed["length_penalty"] = length_penalty
-    return search.model_copy(update=changed)
+        changes["length_penalty"] = length_penalty
+    return search_with(search, changes)
 
 
 def _translator(run: RunDir, checkpoint: Path | None, device: str, search: SearchConfig) -> Translator:

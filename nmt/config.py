@@ -63,6 +63,7 @@ __all__ = [
     "is_device",
     "load_config",
     "plain_settings",
+    "search_with",
     "shipped_dir",
     "with_overrides",
 ]
@@ -119,6 +120,20 @@ def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
         NmtError: as `load_config`.
     """
     return _validated(plain_settings(config), "settings", overrides)
+
+
+def search_with(search: SearchConfig, changes: Mapping[str, object]) -> SearchConfig:
+    """Return search settings with some of them replaced, checked as those of a file are.
+
+    Raises:
+        NmtError: naming every value that is out of range.
+    """
+    tree = search.model_dump() | dict(changes)
+    try:
+        return SearchConfig.model_validate(tree)
+    except ValidationError as error:
+        problems = find_problems(error, tree, [(name,) for name in SearchConfig.model_fields], lambda path: None)
+        raise NmtError("\n".join(f"search.{dotted(path)}: {text}" for path, text, _ in problems)) from error
 
 
 def config_yaml(config: Config) -> str:

@@ -226,16 +226,21 @@ def _sentence(error: ErrorDetails) -> str:
     return f"{error['msg'][:1].lower()}{error['msg'][1:]} (given: {given})"
 
 
+_NEAR = 0.6  # of difflib's likeness, for a key of the same section
+_FARTHER = 0.2  # how much more like it a key of another section must be
+
+
 def nearest(path: KeyPath, known: Sequence[KeyPath]) -> KeyPath | None:
-    """Return the known path most like `path`: its last word counts, then how much of the section agrees."""
+    """Return the known path most like `path`, or None where none is near: one of another section only if much alike."""
 
     def alike(other: KeyPath) -> tuple[float, int]:
         word, candidate = str(path[-1]), str(other[-1])
         shared = next((i for i, (a, b) in enumerate(zip(path, other)) if a != b), min(len(path), len(other)))
-        return difflib.SequenceMatcher(None, word.lower(), candidate.lower()).ratio(), shared
+        likeness = difflib.SequenceMatcher(None, word.lower(), candidate.lower()).ratio()
+        return likeness - (0 if path[:-1] == other[:-1] else _FARTHER), shared
 
     best = max(known, key=alike, default=None)
-    return best if best is not None and alike(best)[0] >= 0.6 else None
+    return best if best is not None and alike(best)[0] >= _NEAR else None
 
 
 def _real_path(location: KeyPath, raw: Any) -> KeyPath:

@@ -51,7 +51,6 @@ CountOrZero = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=_MOST)]
 Size = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=65536)]
 Layers = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32)]
 Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Language = Annotated[str, AfterValidator(_language)]
 Cell = Literal["gru", "lstm"]
@@ -293,7 +292,7 @@ class ScheduleConfig(Section):
     """How the learning rate changes."""
 
     kind: Literal["plateau", "cosine", "constant"] = "plateau"
-    """plateau: times `factor` when validation stops improving; cosine: to 0 over the budget; constant."""
+    """plateau: times `factor` when validation stops improving; cosine: to 0 at max_steps; constant."""
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """What plateau multiplies the rate by."""
     patience: CountOrZero = 2
@@ -345,9 +344,9 @@ class SearchConfig(Section):
 
     beam_size: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=1000)] = 5
     """Hypotheses kept a sentence; 1 is greedy search."""
-    length_penalty: NotNegative = 1.0
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Exponent of ((5 + length) / 6) that log probabilities are divided by (Wu et al. 2016); 0: no penalty."""
-    max_length_ratio: Positive = 2.0
+    max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
     """A translation has at most this many times the pieces of its source, plus 10."""
 
 

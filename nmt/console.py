@@ -6,12 +6,14 @@ Progress is a bar on a terminal and plain lines elsewhere.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -31,15 +33,35 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 10.0
 
 
+def silence(stream: TextIO | None) -> None:
+    """Send what a stream still holds, and all it gets, nowhere: Python would complain about a closed pipe at exit."""
+    with suppress(AttributeError, OSError, ValueError):  # no stream, or one without a file
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+        os.close(nowhere)
+
+
+class _Console(Console):
+    """Rich's console, which by itself ends the process when its reader has gone."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Let the caller decide."""
+        raise BrokenPipeError
+
+
 class ConsoleReporter:
-    """A `Reporter` on stderr. Use it as a context, so that bars are taken down when the work ends or fails."""
+    """A `Reporter` on stderr. Use it as a context, so that bars are taken down when the work ends or fails.
+
+    Once stderr cannot be written any more, as in `nmt train 2>&1 | head -1`, it says nothing, and the work goes on.
+    """
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self._console = _Console(stderr=True, soft_wrap=True, highlight=False)
         self._live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._progress: Progress | None = None
         self._bars: dict[str, TaskID] = {}
-        self._lines: dict[str, float] = {}
+        self._line_times: dict[str, float] = {}
+        self._gone = False
 
     def __enter__(self) -> ConsoleReporter:
         return self
@@ -47,7 +69,7 @@ class ConsoleReporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self._say(self._close)
 
     def live(self) -> bool:
         """Return True on a terminal."""
@@ -55,19 +77,28 @@ class ConsoleReporter:
 
     def info(self, text: str) -> None:
         """Write the text as it is."""
-        self._write(text, "")
+        self._say(self._write, text, "")
 
     def warning(self, text: str) -> None:
         """Write `warning: ` and the text."""
-        self._write(f"warning: {text}", "yellow")
+        self._say(self._write, f"warning: {text}", "yellow")
 
     def progress(self, task: str, done: float, total: float | None, note: str = "") -> None:
         """Move a bar, or write a line at the start, about every ten seconds, and at the end."""
         ended = total is not None and done >= total
-        if self._live:
-            self._move_bar(task, done, total, note, ended)
-        else:
-            self._write_line(task, done, total, note, ended)
+        self._say(self._move_bar if self._live else self._write_line, task, done, total, note, ended)
+
+    def _say(self, write: Callable[..., None], *what: object) -> None:
+        """Write, unless nobody can read it: the reader has gone, or the log's disk is full."""
+        if self._gone:
+            return
+        try:
+            write(*what)
+        except OSError:
+            self._gone = True
+            silence(sys.stderr)
+            with suppress(OSError):
+                self._close()
 
     def _write(self, text: str, style: str) -> None:
         if not self._live:
@@ -108,12 +139,12 @@ class ConsoleReporter:
 
     def _write_line(self, task: str, done: float, total: float | None, note: str, ended: bool) -> None:
         now = time.monotonic()
-        before = self._lines.get(task)
+        before = self._line_times.get(task)
         if before is not None and not ended and now - before < SECONDS_BETWEEN_LINES:
             return
-        self._lines[task] = now
+        self._line_times[task] = now
         if ended:
-            del self._lines[task]
+            del self._line_times[task]
         self._write(f"{task}: {_share(done, total)}{f', {note}' if note else ''}", "")
 
     def _close(self) -> None:
@@ -154,12 +185,14 @@ def write_translations(
             out.write(_written(translation, line, form, n_best).encode())
         out.flush()
         if reporter is not None:
-            reporter.progress("translate", line, None, "lines")
+            reporter.progress("lines translated", line, None)
+    if reporter is not None and line:
+        reporter.progress("lines translated", line, line)
     return truncated
 
 
 def _written(translation: Translation, line: int, form: str, n_best: int) -> str:
-    """Return the output for one input line, line feeds included."""
+    """Return the output for one input line, line feeds included. A tab would be a border of fields in tsv."""
     if form == "jsonl":
         candidates = [{"text": one.text, "score": one.score} for one in translation.candidates]
         entry = {"line": line, "text": translation.text, "score": translation.score, "n_best": candidates}
@@ -167,9 +200,13 @@ def _written(translation: Translation, line: int, form: str, n_best: int) -> str
     if form == "text":
         return f"{translation.text}\n"
     if n_best == 1:
-        return f"{translation.score:.4f}\t{translation.text}\n"
+        return f"{translation.score:.4f}\t{_field(translation.text)}\n"
     ranked = enumerate(translation.candidates, 1)
-    return "".join(f"{line}\t{rank}\t{one.score:.4f}\t{one.text}\n" for rank, one in ranked)
+    return "".join(f"{line}\t{rank}\t{one.score:.4f}\t{_field(one.text)}\n" for rank, one in ranked)
+
+
+def _field(text: str) -> str:
+    return text.replace("\t", " ")
 
 
 def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
@@ -273,5 +310,5 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, s
 
 def _output() -> Console:
     """Return the console of results. A pipe or a file has no width that lines should be broken at."""
-    console = Console(highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)
+    console = _Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else _Console(highlight=False, soft_wrap=True, width=240)

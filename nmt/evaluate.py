@@ -243,7 +243,7 @@ def evaluate_split(
     if not pairs:
         raise NmtError(f"{name}: there is no sentence to score.")
     # A wrong tokenizer should be known now, not after minutes of translation.
-    _bleu(config.data.tgt_lang, config.evaluation.bleu_tokenize)
+    check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
     _warn_of_tokenized(pairs, reporter)
     if translator is None:
         translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search)
@@ -318,6 +318,15 @@ def check_aligned(hypotheses: Sequence[str], references: Sequence[str], what: st
 def bleu_tokenizer_name(tgt_lang: str) -> str:
     """sacreBLEU's tokenizer for a language code such as `de`, `zh`, `zh-Hans`, `ja_JP`."""
     return _TOKENIZER_OF.get(tgt_lang.lower().replace("_", "-").split("-")[0], "13a")
+
+
+def check_tokenizer(tgt_lang: str, bleu_tokenize: str | None) -> None:
+    """Makes sure that BLEU can be computed, before hours of work that end in it.
+
+    Raises:
+        NmtError: when sacreBLEU has no such tokenizer, or what it needs is not installed.
+    """
+    _bleu(tgt_lang, bleu_tokenize)
 
 
 def _metric(name: str, tgt_lang: str, bleu_tokenize: str | None) -> Metric:

@@ -26,7 +26,6 @@ _PARTS = {
     "decoder.initial.": "initial state",
     "decoder.attention.": "attention",
     "decoder.rnn.": "decoder",
-    "decoder.cell.": "decoder",
     "decoder.readout.": "readout",
     "output.": "output",
 }

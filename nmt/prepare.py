@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from nmt.reporting import Reporter
 FORMAT = 1  # of the prepared folder; a higher number makes older ones be built anew
 BATCH_PAIRS = 10_000
 REPORT_FILE = "report.json"
+_ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def _fingerprint(config: Config, corpora: _Corpora) -> str:
     """Return a name for the result that is another one whenever the result could be another one."""
     key = {
         "format": FORMAT,
+        "sentencepiece": version("sentencepiece"),  # another one may learn other pieces
         "data": config.data.model_dump(mode="json"),
         "tokenizer": config.tokenizer.model_dump(mode="json"),
         "stamps": [source.stamp() for source in corpora.all()],
@@ -137,6 +140,7 @@ def _open(folder: Path, cached: bool) -> PreparedData:
 def _build_into(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) -> None:
     """Build in a temporary folder beside, then rename."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(folder.parent)
     temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.tmp")
     temporary.mkdir()
     try:
@@ -151,6 +155,17 @@ def _build_into(folder: Path, config: Config, corpora: _Corpora, reporter: Repor
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sweep(cache_root: Path) -> None:
+    """Remove what killed processes have left; it can be as large as the corpus."""
+    for folder in cache_root.glob("*.*.tmp"):
+        try:
+            newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+        except OSError:  # its process has just renamed or removed it
+            continue
+        if folder.is_dir() and time.time() - newest > _ABANDONED_AFTER:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _flush_to_disk(path: Path) -> None:

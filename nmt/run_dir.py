@@ -74,14 +74,9 @@ class RunDir:
         return self.path / "eval"
 
     @property
-    def lock(self) -> Path:
-        """The file that keeps a second process from training in this folder."""
-        return self.path / ".lock"
-
-    @property
     def cache_root(self) -> Path:
-        """The folder of prepared data, shared by the runs that lie side by side."""
-        return self.path.parent / ".cache"
+        """The folder of prepared data, shared by the runs that lie side by side; never inside the run."""
+        return self.path.resolve().parent / ".nmt-cache"
 
     @classmethod
     def create(cls, path: str | Path) -> RunDir:
@@ -93,7 +88,9 @@ class RunDir:
         run = cls(Path(path))
         run.refuse_existing()
         try:
-            for folder in (run.path, run.tokenizer, run.checkpoints, run.dev, run.eval):
+            for file in run._left_before_the_start():
+                file.unlink(missing_ok=True)
+            for folder in (run.path, *run._folders()):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror or str(error)
@@ -113,10 +110,22 @@ class RunDir:
             )
         if self.path.exists() and not self.path.is_dir():
             raise NmtError(f"{self.path}: this is a file. Choose a folder with --run-dir.")
-        # What `create` makes may be left from a run that ended before it began.
-        ours = {self.tokenizer, self.checkpoints, self.dev, self.eval, self.lock}
+        ours = {*self._folders(), *self._left_before_the_start()}
         if self.path.is_dir() and not ours.issuperset(self.path.iterdir()):
             raise NmtError(f"{self.path}: the folder holds other files. Choose a new or empty one with --run-dir.")
+
+    def _folders(self) -> tuple[Path, ...]:
+        """The folders that a run begins with."""
+        return self.tokenizer, self.checkpoints, self.dev, self.eval
+
+    def _left_before_the_start(self) -> list[Path]:
+        """List the files of a run that was killed before its config.yaml, the last of the first files, was written."""
+        if self.config.exists() or not all(folder.is_dir() for folder in self._folders()):
+            return []
+        whole = (self.data_report, self.meta)
+        parts = [part for file in (*whole, self.config) for part in self.path.glob(f".{file.name}.*.tmp")]
+        models = [self.tokenizer / f"{side}.model" for side in ("joint", "src", "tgt")]
+        return [file for file in (*whole, *parts, *models) if file.is_file()]
 
     @classmethod
     def open(cls, path: str | Path) -> RunDir:

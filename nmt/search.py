@@ -129,10 +129,10 @@ class _Books:
             history.append(step_BK)
 
     def hypotheses(self, source_lengths: Array) -> list[list[Hypothesis]]:
-        """The n best of every sentence, best first; equal scores in the order in which they were found."""
+        """The n best of every sentence, best first, and after those that ended the ones that the length limit cut."""
         sentence, step, parent, token, log_prob, score, limited = self.finished.columns()
         results: list[list[Hypothesis]] = [[] for _ in self.max_lengths]
-        for entry in np.lexsort((-score, sentence)):
+        for entry in np.lexsort((-score, limited, sentence)):
             number = int(sentence[entry])
             if len(results[number]) == self.n_best:
                 continue

@@ -20,7 +20,7 @@ from nmt import __version__
 from nmt.config import Config, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
 from nmt.errors import NmtError
-from nmt.evaluate import EvaluationResult, evaluate_split, validation_scores
+from nmt.evaluate import EvaluationResult, check_tokenizer, evaluate_split, validation_scores
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
@@ -28,7 +28,7 @@ from nmt.run_dir import RunDir, write_atomic
 from nmt.training.checkpoint import load_checkpoint
 from nmt.training.loop import Training, TrainingState, likelihood
 from nmt.training.metrics import MetricsWriter
-from nmt.translate import Translator, choose_device, longest_source, restore_weights
+from nmt.translate import Translator, choose_device, longest_source
 
 SAMPLES = 4  # translations of the development set shown in TensorBoard at each validation
 _FIXED = ("data", "tokenizer", "model")  # sections that a resumed run cannot change
@@ -50,6 +50,7 @@ def train(
     else:
         run.refuse_existing()
     device = choose_device(config.training.device)
+    check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
     data = prepare(config, run.cache_root, reporter)
     if resume:
         _check_data(run, data)
@@ -70,10 +71,9 @@ def train(
         + (f" with {torch.get_num_threads()} threads" if device.type == "cpu" else "")
     )
     if content is not None:
-        restore_weights(model, content["model"], run.last)
         training.restore(content)
         reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
-    elif config.training.max_steps:
+    else:
         metrics.text(0, "settings", "```yaml\n" + config_yaml(config) + "```")
     try:
         if training.state.finished and not training.reopened():
@@ -98,8 +98,8 @@ class Validation:
         self.config, self.data, self.model, self.device = config, data, model, device
         self.run, self.metrics = run, metrics
         self.translator = Translator(model, data.tokenizers, config.search, longest_source(config), device)
-        self.sources = [data.dev.src_text(place) for place in range(len(data.dev))]
-        self.references = [data.dev.tgt_text(place) for place in range(len(data.dev))]
+        self.sources = data.dev.src_texts()
+        self.references = data.dev.tgt_texts()
 
     def __call__(self, step: int) -> dict[str, float]:
         """Likelihood, attention entropy, BLEU and chrF; writes the translations to `dev/`."""
@@ -208,7 +208,9 @@ def _now() -> str:
 
 def _git_commit() -> str | None:
     """The commit of the checkout that nmt runs from, with a + where files differ; None outside a checkout."""
-    folder = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():  # an installed package may lie inside a checkout of something else
+        return None
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"],
@@ -229,7 +231,7 @@ def _test(
     if data.test is None:
         reporter.info("no test set: nothing to score. Give data.test, or use `nmt eval --src FILE --tgt FILE`.")
         return None
-    pairs = [(data.test.src_text(place), data.test.tgt_text(place)) for place in range(len(data.test))]
+    pairs = list(zip(data.test.src_texts(), data.test.tgt_texts(), strict=True))
     start = time.perf_counter()
     result = evaluate_split(run, reporter, split="test", search=config.search, device=str(device), pairs=pairs)
     reporter.info(f"test set translated and scored in {time.perf_counter() - start:.0f} s")

@@ -20,6 +20,8 @@ from nmt.run_dir import RunDir
 from nmt.search import Hypothesis, beam_search
 from nmt.training.checkpoint import load_checkpoint
 
+LOGITS = 2**24  # values of a step over beam and vocabulary, 64 MiB: short lines and a wide beam do not fill memory
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -118,9 +120,15 @@ class Translator:
         results = [_BLANK] * len(lines)
         filled = [place for place, row in enumerate(ids) if row and lines[place].strip()]
         sources = [[*ids[place][: self.max_source], EOS] for place in filled]
-        for batch in by_length([len(source) for source in sources], batch_tokens):
+        most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
+        for batch in by_length([len(source) for source in sources], batch_tokens, most):
             found = self._search([sources[place] for place in batch], n_best, keep_weights)
             for place, hypotheses in zip(batch.tolist(), found, strict=True):
+                if not hypotheses:
+                    raise NmtError(
+                        "The model gives no finite probability to any word: its weights are broken. Translate with an "
+                        "earlier checkpoint (--checkpoint)."
+                    )
                 line = filled[place]
                 truncated = len(ids[line]) > self.max_source
                 results[line] = self._translation(hypotheses, sources[place][:-1], truncated)

@@ -14,7 +14,7 @@ from demo_lexicon import load
 from demo_sentences import Pair, Sentences
 
 # Length buckets by English words: first, last, and the share of the training pairs.
-BUCKETS = ((3, 9, 28), (10, 19, 25), (20, 29, 18), (30, 39, 13), (40, 49, 9), (50, 60, 7))
+BUCKETS = ((3, 9, 46), (10, 19, 26), (20, 29, 11), (30, 39, 7), (40, 49, 5), (50, 60, 5))
 # The held-out splits need at least 100 pairs in each bucket.
 HELD_OUT = (22, 20, 18, 16, 13, 11)
 MAX_GERMAN = 65

@@ -140,7 +140,8 @@ def in_order(corpus: EncodedCorpus, batch_tokens: int) -> Iterator[Batch]:
         yield make_batch(corpus, pairs)
 
 
-def by_length(lengths: Sequence[int], batch_tokens: int) -> list[Indices]:
-    """Numbers of sentences, longest first, cut into batches under the budget: for translation."""
+def by_length(lengths: Sequence[int], batch_tokens: int, most: int) -> list[Indices]:
+    """Numbers of sentences, longest first, cut into batches under the budget and of at most `most`: for translation."""
     widths = np.asarray(lengths, dtype=np.int64)
-    return cut_batches(np.argsort(-widths, kind="stable"), widths, batch_tokens)
+    batches = cut_batches(np.argsort(-widths, kind="stable"), widths, batch_tokens)
+    return [batch[start : start + most] for batch in batches for start in range(0, len(batch), most)]

@@ -12,7 +12,7 @@ import torch
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir, replacing
 
-KEYS = ("model", "optimizer", "schedule", "state", "random")
+KEYS = ("model", "optimizer", "schedule", "state", "window", "random")
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
@@ -22,12 +22,18 @@ def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bo
         NmtError: if it cannot be written; the older checkpoints stay.
     """
     path = run.checkpoints / f"step_{step:06d}.pt"
-    with replacing(path) as stream:
-        torch.save(content, stream)
+    try:
+        with replacing(path) as stream:
+            torch.save(content, stream)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        raise NmtError(
+            f"{path}: the checkpoint cannot be written ({str(error).splitlines()[0][:100]}). Free disk space or make "
+            "the folder writable, and go on with --resume; the older checkpoints are whole."
+        ) from error
     # best.pt first: last.pt says which step is the best one.
     for name in (*((run.best,) if best else ()), run.last):
         _second_name(path, name)
-    steps = sorted(run.checkpoints.glob("step_*.pt"))
+    steps = sorted(run.checkpoints.glob("step_*.pt"), key=lambda file: int(file.stem.removeprefix("step_")))
     for old in steps[: max(0, len(steps) - keep)]:
         old.unlink()
     return path

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nmt.config import TrainingConfig
 from nmt.data.batching import Batch, TrainingBatches
@@ -25,7 +26,7 @@ from nmt.training.metrics import MetricsWriter
 from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer
 from nmt.training.signals import Stopped, StopSignals
 
-SCORE = "dev/bleu"  # the validation metric that decides what is best, when the rate falls, and when to stop
+SCORE, LOSS = "dev/bleu", "dev/loss"  # SCORE decides what is best; the rate falls and training stops when both stall
 MAX_SKIPPED = 3  # updates in a row without a finite gradient
 
 Validate = Callable[[int], dict[str, float]]
@@ -40,6 +41,7 @@ class TrainingState:
     position: int = 0
     best_score: float = -math.inf
     best_step: int = 0
+    best_loss: float = math.inf
     bad_validations: int = 0
     skipped: int = 0
     seconds: float = 0.0
@@ -47,15 +49,15 @@ class TrainingState:
 
 
 @dataclass
-class _Window:
-    """Sums since the last line of metrics; tensors, so that a GPU is not waited for at each update."""
+class Window:
+    """Sums over the updates since the last line of metrics, saved too, so that a stop leaves no trace in the curves."""
 
-    smoothed: Any = 0.0
-    likelihood: Any = 0.0
+    smoothed: float = 0.0
+    likelihood: float = 0.0
     tokens: int = 0
     updates: int = 0
     norm: float = 0.0
-    start: float = 0.0
+    seconds: float = 0.0
 
 
 class Training:
@@ -72,6 +74,7 @@ class Training:
         self.schedule = Schedule(config.schedule, config.optimizer.learning_rate)
         self.average = MovingAverage(self.parameters, config.ema_decay) if config.ema_decay else None
         self.state = TrainingState()
+        self.window = Window()
         self._skipped_in_a_row = 0
 
     def checkpoint(self) -> dict[str, Any]:
@@ -80,7 +83,7 @@ class Training:
         if self.average is not None:
             content["weights"] = [parameter.detach() for parameter in self.parameters]
             self.average.swap()
-            content["model"] = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+            content["model"] = _cloned(self.model.state_dict())
             self.average.swap()
         random = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
@@ -89,6 +92,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "state": asdict(self.state),
+            "window": asdict(self.window),
             "random": random,
         }
 
@@ -105,6 +109,7 @@ class Training:
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])
         self.state = TrainingState(**content["state"])
+        self.window = Window(**content["window"])
         torch.set_rng_state(content["random"]["cpu"])
         if self.device.type == "cuda" and "cuda" in content["random"]:
             torch.cuda.set_rng_state(content["random"]["cuda"], self.device)
@@ -117,13 +122,13 @@ class Training:
         return True
 
     def share(self) -> float:
-        """The share of the budget that is spent, the larger of updates and minutes."""
+        """The share of the budget that is spent, the larger of updates and minutes; for the progress display alone."""
         by_steps = self.state.step / self.config.max_steps
         if self.config.max_minutes is None:
             return by_steps
         return max(by_steps, self.state.seconds / (60 * self.config.max_minutes))
 
-    def update(self, batch: Batch, window: _Window) -> None:
+    def update(self, batch: Batch) -> None:
         """One step down the gradient of the mean smoothed loss of the batch's real target tokens."""
         readouts_BTR, _ = self.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
         losses = token_losses(
@@ -137,16 +142,18 @@ class Training:
         norm = float(clip_gradients(self.parameters, self.config.clip_norm))
         if math.isfinite(norm):
             self._skipped_in_a_row = 0
+            # By updates alone, never by the clock: the same seed gives the same weights on a busy machine.
+            rate = self.schedule.rate(self.state.step, (self.state.step - 1) / self.config.max_steps)
             for group in self.optimizer.param_groups:
-                group["lr"] = self.schedule.rate(self.state.step, self.share())
+                group["lr"] = rate
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(self.state.step)
-            window.smoothed = window.smoothed + losses.smoothed.detach()
-            window.likelihood = window.likelihood + losses.likelihood
-            window.tokens += batch.tgt_tokens
-            window.norm += norm
-            window.updates += 1
+            self.window.smoothed += float(losses.smoothed)
+            self.window.likelihood += float(losses.likelihood)
+            self.window.tokens += batch.tgt_tokens
+            self.window.norm += norm
+            self.window.updates += 1
         else:
             self._skip(batch, norm)
         self.optimizer.zero_grad(set_to_none=True)
@@ -165,16 +172,16 @@ class Training:
             "training.clip_norm, and start again, or go on from the last checkpoint with --resume."
         )
 
-    def log(self, window: _Window) -> None:
-        """Writes the means of a window."""
+    def log(self) -> None:
+        """Writes the means of the window, and starts a new one."""
+        window, self.window = self.window, Window()
         if not window.updates:
             return
-        seconds = max(time.perf_counter() - window.start, 1e-9)
-        loss = float(window.smoothed) / window.tokens
+        loss = window.smoothed / window.tokens
         values = {
             "train/loss": loss,
-            "train/perplexity": math.exp(min(float(window.likelihood) / window.tokens, 700)),
-            "train/tokens_per_second": window.tokens / seconds,
+            "train/perplexity": math.exp(min(window.likelihood / window.tokens, 700)),
+            "train/tokens_per_second": window.tokens / window.seconds,
             "train/gradient_norm": window.norm / window.updates,
             "train/learning_rate": self.optimizer.param_groups[0]["lr"],
         }
@@ -198,10 +205,12 @@ class Training:
         score = values[SCORE]
         improved = score > self.state.best_score
         if improved:
-            self.state.best_score, self.state.best_step, self.state.bad_validations = score, self.state.step, 0
-        else:
-            self.state.bad_validations += 1
-        self.schedule.validated(improved)
+            self.state.best_score, self.state.best_step = score, self.state.step
+        # Early BLEU is noise around 0: as long as the likelihood still rises, the model is learning.
+        learning = improved or values[LOSS] < self.state.best_loss
+        self.state.best_loss = min(self.state.best_loss, values[LOSS])
+        self.state.bad_validations = 0 if learning else self.state.bad_validations + 1
+        self.schedule.validated(learning)
         shown = "  ".join(f"{name.removeprefix('dev/')} {value:.2f}" for name, value in values.items())
         best = "new best" if improved else f"best {self.state.best_score:.2f} at step {self.state.best_step:,}"
         self.reporter.info(f"step {self.state.step:,}: dev {shown} ({best})")
@@ -219,43 +228,57 @@ class Training:
             return f"no better score in {self.config.patience} validations"
         return ""
 
+    def _spend(self, mark: float, *, updating: bool) -> float:
+        """Adds the time since `mark` to the run's, and to the window's where it went into updates; returns now."""
+        now = time.perf_counter()
+        self.state.seconds += now - mark
+        if updating:
+            self.window.seconds += now - mark
+        return now
+
     def fit(self, validate: Validate) -> TrainingState:
         """Trains until the budget or the patience ends; the state says why.
 
-        `validate` scores the development set at a step and returns its metrics, `dev/bleu` among them.
+        `validate` scores the development set at a step and returns its metrics, `dev/bleu` and `dev/loss` among them.
 
         Raises:
             Stopped: on SIGINT or SIGTERM, when the update in hand is done and everything saved.
             NmtError: when training diverges or cannot be saved.
         """
         self.model.train()
-        before = self.state.seconds
-        begin = time.perf_counter()
-        window = _Window(start=begin)
+        mark = time.perf_counter()
         with StopSignals() as signals:
             for epoch, position, batch in self.batches.from_position(self.state.epoch, self.state.position):
                 self.state.step += 1
                 self.state.epoch, self.state.position = epoch, position
-                self.update(batch.to(self.device), window)
-                self.state.seconds = before + time.perf_counter() - begin
+                self.update(batch.to(self.device))
+                mark = self._spend(mark, updating=True)
                 ending = self._ending()
                 if self.state.step % self.config.log_every == 0 or ending:
-                    self.log(window)
-                    window = _Window(start=time.perf_counter())
+                    self.log()
                 if self.state.step % self.config.validate_every == 0 or ending:
-                    paused = time.perf_counter()
                     self.validate(validate)
-                    self.state.seconds = before + time.perf_counter() - begin
+                    mark = self._spend(mark, updating=False)
                     self.state.finished = ending = ending or self._ending()
                     self._save(best=self.state.best_step == self.state.step)
-                    window.start += time.perf_counter() - paused
+                    mark = self._spend(mark, updating=False)
+                elif signals.received is not None:
+                    self._save(best=False)
+                if signals.received is not None:
+                    raise Stopped(signals.received)
                 if ending:
                     break
-                if signals.received is not None:
-                    self._save(best=False)
-                    raise Stopped(signals.received)
         self.reporter.progress("training", 1.0, 1.0)
         return self.state
+
+
+def _cloned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors; what was one tensor under two names stays one."""
+    copies: dict[int, Tensor] = {}
+    for tensor in tensors.values():
+        if tensor.data_ptr() not in copies:
+            copies[tensor.data_ptr()] = tensor.clone()
+    return {name: copies[tensor.data_ptr()] for name, tensor in tensors.items()}
 
 
 @torch.inference_mode()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,6 +48,8 @@ class MetricsWriter:
         jsonl.parent.mkdir(parents=True, exist_ok=True)
         if resume_step is not None:
             _cut_after(jsonl, resume_step)
+        elif tensorboard.exists():  # of a run that stopped before its first checkpoint
+            shutil.rmtree(tensorboard)
         self._jsonl = jsonl.open("w" if resume_step is None else "a", encoding="utf-8", newline="\n")
         # TensorBoard hides steps >= purge_step of the earlier event files.
         purge_step = None if resume_step is None else resume_step + 1

@@ -21,8 +21,8 @@ class Schedule:
     """The learning rate of each update.
 
     All kinds rise linearly over `warmup_steps`. `plateau` multiplies by `factor` after `patience` + 1 validations
-    without a new best score; `cosine` falls to 0 along half a cosine (Loshchilov and Hutter 2017) over the run's
-    budget; `constant` stays.
+    in which the model learnt nothing; `cosine` falls to 0 along half a cosine (Loshchilov and Hutter 2017) over
+    `max_steps`; `constant` stays.
     """
 
     def __init__(self, config: ScheduleConfig, learning_rate: float) -> None:
@@ -32,7 +32,7 @@ class Schedule:
         self.bad_validations = 0
 
     def rate(self, step: int, share: float) -> float:
-        """The rate of update `step` (from 1) when `share` of the run's budget is spent."""
+        """The rate of update `step` (from 1) when `share` of the updates are done."""
         rate = self.learning_rate * self.decay
         if step < self.config.warmup_steps:
             rate *= step / self.config.warmup_steps
@@ -40,9 +40,9 @@ class Schedule:
             rate *= 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
         return rate
 
-    def validated(self, improved: bool) -> None:
+    def validated(self, learning: bool) -> None:
         """Notes a validation; a plateau lowers the rate from here on."""
-        self.bad_validations = 0 if improved else self.bad_validations + 1
+        self.bad_validations = 0 if learning else self.bad_validations + 1
         if self.config.kind == "plateau" and self.bad_validations > self.config.patience:
             self.decay *= self.config.factor
             self.bad_validations = 0

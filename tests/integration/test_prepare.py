@@ -216,6 +216,25 @@ def test_a_killed_one_leaves_nothing_that_looks_finished(tmp_path: Path) -> None
     assert len(prepared.train) == 400
 
 
+def test_what_was_killed_long_ago_is_removed(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    hours_ago = {"old.12345678.tmp": (30, 30), "still-written.12345678.tmp": (30, 2), "new.12345678.tmp": (1, 1)}
+    for name, (made, written) in hours_ago.items():
+        (cache / name).mkdir(parents=True)
+        (cache / name / "train.arrow").touch()
+        for path, hours in ((cache / name / "train.arrow", written), (cache / name, made)):
+            os.utime(path, (time.time() - hours * 3600,) * 2)
+    run(config(tmp_path), tmp_path)
+    assert {path.name for path in cache.glob("*.tmp")} == hours_ago.keys() - {"old.12345678.tmp"}
+
+
+def test_another_sentencepiece_learns_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(tmp_path)
+    run(settings, tmp_path)
+    monkeypatch.setattr("nmt.prepare.version", lambda package: f"another {package}")
+    assert run(settings, tmp_path)[0].report["cached"] is False
+
+
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     settings = config(tmp_path)
     settings = settings.model_copy(update={"tokenizer": settings.tokenizer.model_copy(update={"vocab_size": 9000})})

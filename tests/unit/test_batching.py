@@ -80,8 +80,8 @@ def test_a_sentence_over_the_budget_makes_a_batch_of_its_own() -> None:
 
 def test_translation_batches_are_longest_first_and_complete() -> None:
     lengths = [3, 9, 1, 9, 4]
-    batches = by_length(lengths, 18)
-    assert [batch.tolist() for batch in batches] == [[1, 3], [4, 0, 2]]
+    assert [batch.tolist() for batch in by_length(lengths, 18, most=100)] == [[1, 3], [4, 0, 2]]
+    assert [batch.tolist() for batch in by_length(lengths, 18, most=2)] == [[1, 3], [4, 0], [2]]
 
 
 def test_the_likelihood_reads_every_pair_once(corpus: EncodedCorpus) -> None:

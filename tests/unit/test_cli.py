@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +17,10 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from nmt import __version__, cli
+from nmt import __version__, cli, failures
 from nmt.console import ConsoleReporter, write_translations
 from nmt.errors import NmtError
+from nmt.run_dir import RunDir
 
 COMMANDS = ("train", "prepare", "translate", "eval", "info")
 
@@ -88,6 +90,7 @@ USAGE = {
     "format": (["translate", "--format", "xml"], "xml"),
     "device": (["translate", "--device", "gpu"], "'gpu' is not one of auto, cpu, cuda"),
     "src without tgt": (["eval", "--src", "a.en"], "go together"),
+    "no length penalty": (["eval", "--length-penalty", "inf"], "--length-penalty"),
     "split and files": (["eval", "--split", "dev", "--src", "a", "--tgt", "b"], "either --split or"),
 }
 
@@ -131,6 +134,29 @@ def test_a_mistake_ends_with_1_and_one_message(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("command", [["translate", "Hello."], ["eval"]])
+def test_a_length_penalty_that_is_no_number_is_refused(tmp_path: Path, command: list[str]) -> None:
+    opened = RunDir.create(tmp_path / "a")
+    opened.config.write_text("data: {src_lang: en, tgt_lang: de, train: {tsv: a}, dev: {tsv: a}}\n")
+    result = run(*command, "--run", str(opened.path), "--length-penalty", "nan")
+    assert result.exit_code in (1, 2)  # some versions of Click find nan in no range, others in every one
+    assert re.search(r"error: search\.length_penalty: must be a finite|Invalid value for '--length", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("args", "folder"), [([], "runs"), (["--run-dir", "sub/a"], "sub"), (["--run-dir", "."], "..")]
+)
+def test_data_is_prepared_beside_the_run_that_is_to_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], folder: str
+) -> None:
+    roots = []
+    monkeypatch.setattr("nmt.prepare.prepare", lambda config, cache_root, reporter: roots.append(cache_root))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run("prepare", "--config", "bahdanau.yaml", *args).exit_code == 0
+    assert roots == [(tmp_path / "here" / folder).resolve() / ".nmt-cache"]
+
+
 def test_an_existing_run_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "bahdanau"
@@ -166,7 +192,7 @@ def test_a_defect_keeps_its_traceback_and_says_where_to_report_it(monkeypatch: p
     assert result.exit_code == 1
     assert "Traceback" in result.stderr
     assert "KeyError: 'gone'" in result.stderr
-    assert result.stderr.rstrip().endswith(cli.REPORT)
+    assert result.stderr.rstrip().endswith(failures.REPORT)
 
 
 def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +261,59 @@ def test_a_closed_pipe_ends_quietly() -> None:
         assert process.wait(timeout=20) == 0
 
 
+def test_a_pipe_that_breaks_elsewhere_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = failing(monkeypatch, BrokenPipeError(32, "Broken pipe"))
+    assert (result.exit_code, result.stderr) == (1, "error: a program that read what nmt writes has ended.\n")
+
+
+BUSY = """
+from nmt import cli
+from nmt.console import ConsoleReporter
+from nmt.errors import NmtError
+
+def work(path):
+    with ConsoleReporter() as reporter:
+        for step in range(1000):
+            reporter.info(f"step {step}")
+            reporter.progress("train", step, 1000)
+        reporter.warning("last")
+    print("the result", flush=True)
+    raise NmtError("the end")
+
+cli._open_run = work
+cli.main(["info"])
+"""
+
+
+def test_work_goes_on_when_nobody_reads_its_progress() -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"step 0\n"
+        process.stderr.close()
+        assert process.stdout.read() == b"the result\n"
+        assert process.wait(timeout=20) == 1
+
+
+def test_work_goes_on_to_its_results_when_nobody_reads_either() -> None:
+    command = BUSY.replace('print("the result", flush=True)', 'open("done", "w").close()')
+    read, write = os.pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        with subprocess.Popen([sys.executable, "-c", command], stdout=write, stderr=write, cwd=folder) as process:
+            os.close(write)
+            os.read(read, 1)
+            os.close(read)
+            assert process.wait(timeout=20) == 1
+        assert os.listdir(folder) == ["done"]
+
+
+@pytest.mark.skipif(not Path("/bin/sh").exists(), reason="needs a shell")
+def test_with_stderr_closed_from_the_start_messages_do_not_go_to_stdout() -> None:
+    shell = ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, BUSY]
+    done = subprocess.run(shell, capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (1, b"the result\n")
+
+
 def test_python_dash_m_is_the_command() -> None:
     done = nmt("--version")
     assert (done.returncode, done.stdout) == (0, f"nmt {__version__}\n")
@@ -267,6 +346,19 @@ def test_translations_are_written_in_order_one_a_line(form: str, n_best: int, li
     out = BytesIO()
     write_translations(cast(Any, TWO), out, form, n_best, None)
     assert out.getvalue().decode() == "".join(f"{line}\n" for line in lines)
+
+
+def test_a_tab_in_a_translation_makes_no_field() -> None:
+    tabs = cast(Any, [[translation(("a\tb", -1.0))]])
+    written = {}
+    for form, n_best in (("text", 1), ("tsv", 1), ("tsv", 2), ("jsonl", 1)):
+        out = BytesIO()
+        write_translations(tabs, out, form, n_best, None)
+        written[form, n_best] = out.getvalue().decode()
+    assert written["text", 1] == "a\tb\n"
+    assert written["tsv", 1] == "-1.0000\ta b\n"
+    assert written["tsv", 2] == "1\t1\t-1.0000\ta b\n"
+    assert json.loads(written["jsonl", 1])["text"] == "a\tb"
 
 
 def test_jsonl_has_an_object_a_line() -> None:
@@ -323,3 +415,32 @@ def test_away_from_a_terminal_progress_is_a_few_plain_lines_on_stderr(capsys: py
         "[done] at 100 %",
         "warning: one line was odd",
     ]
+
+
+def test_translation_of_a_file_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with ConsoleReporter() as reporter:
+        write_translations(cast(Any, TWO), BytesIO(), "text", 1, reporter)
+    assert capsys.readouterr().err.splitlines() == ["lines translated: 1", "lines translated: 3/3 (100%)"]
+
+
+class FakeTranslator:
+    def stream(self, blocks: Any, **options: Any) -> Any:
+        return ([translation((line, 0.0)) for line in block] for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [(["--input", "in", "--output", "out"], True), (["--input", "in"], True), (["Hello."], False), ([], False)],
+)
+def test_progress_is_shown_for_a_file_and_kept_from_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], shown: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").write_text("eins\nzwei\n", encoding="utf-8")
+    monkeypatch.setattr(cli, "_open_run", lambda path: None)
+    monkeypatch.setattr(cli, "_search", lambda *args: None)
+    monkeypatch.setattr(cli, "_translator", lambda *args: FakeTranslator())
+    result = run("translate", *args)
+    assert result.exit_code == 0
+    assert ("lines translated: 2/2 (100%)" in result.stderr) is shown
+    assert result.stderr == "" or shown

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from nmt.config import (
     BahdanauConfig,
     Config,
     LuongConfig,
     PlainConfig,
+    SearchConfig,
     Source,
     config_yaml,
     load_config,
+    search_with,
     shipped_dir,
     with_overrides,
 )
@@ -313,6 +316,12 @@ VALUE_ERRORS = {
         "training.lerning_rate=3",
         "training.lerning_rate: unknown key; did you mean training.optimizer.learning_rate?",
     ),
+    "far from every key": (
+        "model.decoder.coverage=true",
+        "unknown key; the keys here are attention_size, cell, hidden_size, kind, num_layers, readout",
+    ),
+    "same key elsewhere": ("model.hidden_size=3", "did you mean model.encoder.hidden_size?"),
+    "like one here and one elsewhere": ("training.patienc=3", "did you mean training.patience?"),
     "nearest key here": ("training.batch_token=3", "did you mean training.batch_tokens?"),
     "nearest section": ("modle.dropout=3", "modle: unknown key; did you mean model?"),
     "nothing near": ("xyzzy=3", "the keys here are data, evaluation, model, search, tokenizer, training"),
@@ -329,6 +338,7 @@ VALUE_ERRORS = {
     "infinite": ("training.max_minutes=.inf", "training.max_minutes: must be a finite number"),
     "not a number": ("training.clip_norm=.nan", "training.clip_norm: must be a finite number"),
     "overflow": ("training.clip_norm=1e999", "training.clip_norm: must be a finite number"),
+    "far too long": ("search.max_length_ratio=101", "search.max_length_ratio: must be at most 100, not 101"),
     "share of one": ("model.dropout=1", "model.dropout: must be less than 1, not 1"),
     "yes for true": ("tokenizer.joint=yes", "tokenizer.joint: must be true or false, not 'yes'"),
     "choice": ("tokenizer.model_type=wordpiece", "must be one of unigram, bpe, not 'wordpiece'"),
@@ -383,6 +393,34 @@ def test_a_wrong_value_is_told_in_one_line(config_file: Path, override: str, par
     assert part in text
     assert len(text.splitlines()) == 1
     assert not re.search(r"pydantic|type=|input_value|validation error|Extra inputs|Input should", text)
+
+
+def real_settings(section: type[BaseModel] = Config, above: str = "") -> list[str]:
+    """List the settings that are real numbers, by path."""
+    found = []
+    for name, field in section.model_fields.items():
+        if "float" in str(field.annotation):
+            found.append(f"{above}{name}")
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += real_settings(field.annotation, f"{above}{name}.")
+    return found
+
+
+@pytest.mark.parametrize("setting", real_settings())
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
+def test_no_setting_takes_what_is_not_a_number(config_file: Path, setting: str, value: str) -> None:
+    assert f"{setting}: must be " in message(config_file, f"{setting}={value}")
+
+
+def test_search_settings_are_replaced_under_the_same_checks() -> None:
+    search = SearchConfig(max_length_ratio=3.0)
+    assert search_with(search, {"beam_size": 7}) == SearchConfig(beam_size=7, max_length_ratio=3.0)
+    with pytest.raises(NmtError) as caught:
+        search_with(search, {"beam_size": 0, "length_penalty": float("nan")})
+    assert str(caught.value).splitlines() == [
+        "search.beam_size: must be at least 1, not 0",
+        "search.length_penalty: must be a finite number, not nan",
+    ]
 
 
 def test_a_bahdanau_decoder_with_a_score_is_sent_to_concat(config_file: Path) -> None:

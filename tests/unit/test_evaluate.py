@@ -19,6 +19,7 @@ from nmt.evaluate import (
     EvaluationResult,
     bleu_tokenizer_name,
     by_length,
+    check_tokenizer,
     evaluate_split,
     length_csv,
     score_corpus,
@@ -134,6 +135,18 @@ def test_a_tokenizer_that_is_not_installed_says_what_to_do(monkeypatch: pytest.M
     with pytest.raises(NmtError, match=r"'ja-mecab'.*sacrebleu\[ja\].*evaluation\.bleu_tokenize: char") as caught:
         score_corpus(["a"], ["a"], tgt_lang="ja")
     assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_can_be_checked_before_there_is_anything_to_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sacrebleu.tokenizers.tokenizer_ja_mecab as module
+
+    for usable in (("de", None), ("ja", "char")):
+        check_tokenizer(*usable)
+    monkeypatch.setattr(module, "MeCab", None)
+    with pytest.raises(NmtError, match=r"'ja-mecab'.*sacrebleu\[ja\]"):
+        check_tokenizer("ja", None)
+    with pytest.raises(NmtError, match="no tokenizer '14a'"):
+        check_tokenizer("de", "14a")
 
 
 def test_an_unknown_tokenizer_or_metric_lists_the_known_ones() -> None:

@@ -12,9 +12,10 @@ import torch
 
 from nmt.config import load_config
 from nmt.errors import NmtError
-from nmt.info import count_parameters, describe
+from nmt.info import _PARTS, count_parameters, describe
 from nmt.model.seq2seq import build_model
 from nmt.run_dir import RunDir
+from nmt.training.checkpoint import KEYS
 
 DECODER = "{kind: bahdanau, hidden_size: 8, attention_size: 6}"
 MODEL = f"{{embedding_size: 4, dropout: 0.0, encoder: {{hidden_size: 4}}, decoder: {DECODER}}}"
@@ -28,7 +29,7 @@ def make_run(folder: Path) -> RunDir:
 
 
 def save(path: Path, model: dict[str, torch.Tensor], **state: Any) -> None:
-    torch.save({"model": model, "optimizer": {}, "schedule": {}, "state": state, "random": {}}, path)
+    torch.save({key: {} for key in KEYS} | {"model": model, "state": state}, path)
 
 
 def tiny_model(run: RunDir) -> torch.nn.Module:
@@ -108,6 +109,14 @@ def test_tied_embeddings_count_once(tmp_path: Path, cloned: bool) -> None:
 def test_equal_tensors_that_are_not_tied_count_twice() -> None:
     zeros = {"src_embedding.weight": torch.zeros(3, 2), "tgt_embedding.weight": torch.zeros(3, 2)}
     assert count_parameters(zeros).total == 12
+
+
+@pytest.mark.parametrize("decoder", [DECODER, "{kind: luong, cell: lstm, hidden_size: 8}", "{kind: none}"])
+def test_every_tensor_of_a_model_belongs_to_a_named_part(tmp_path: Path, decoder: str) -> None:
+    run = make_run(tmp_path)
+    run.config.write_text(run.config.read_text().replace(DECODER, decoder))
+    parts = count_parameters(tiny_model(run).state_dict()).by_part
+    assert parts.keys() <= set(_PARTS.values())
 
 
 def test_an_unknown_part_is_counted_under_two_components() -> None:

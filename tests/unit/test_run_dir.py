@@ -36,7 +36,15 @@ def test_names_are_those_of_the_design() -> None:
         "eval": "eval",
     }
     assert {name: getattr(run, name) for name in names} == {name: Path("runs/a") / file for name, file in names.items()}
-    assert run.cache_root == Path("runs/.cache")
+
+
+@pytest.mark.parametrize(("path", "parent"), [("runs/a", "runs"), (".", ".."), ("a/..", ".."), ("a", ".")])
+def test_prepared_data_lies_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, parent: str
+) -> None:
+    (tmp_path / "here" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    assert RunDir(Path(path)).cache_root == (tmp_path / "here" / parent).resolve() / ".nmt-cache"
 
 
 def test_create_makes_the_folders_and_open_finds_them(tmp_path: Path) -> None:
@@ -76,6 +84,24 @@ def test_a_run_that_never_began_does_not_block_its_name(tmp_path: Path) -> None:
     assert RunDir.create(tmp_path / "a").checkpoints.is_dir()
 
 
+def test_a_run_killed_before_its_config_was_written_does_not_block_its_name(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "a")
+    left = [run.meta, run.data_report, run.tokenizer / "src.model"]
+    left += [run.path / f".{name}.123.tmp" for name in ("meta.json", "data_report.json", "config.yaml")]
+    for file in left:
+        file.write_text("{}")
+    RunDir.create(run.path)
+    assert not any(file.exists() for file in left), "the new run begins with nothing of the old one"
+
+
+@pytest.mark.parametrize("name", ["meta.json", ".thesis.tex.123.tmp"])
+def test_a_file_of_that_name_alone_is_not_taken_for_a_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(NmtError, match="holds other files"):
+        RunDir.create(tmp_path)
+    assert (tmp_path / name).exists()
+
+
 def test_an_empty_folder_is_accepted(tmp_path: Path) -> None:
     assert RunDir.create(tmp_path).path == tmp_path
 
@@ -102,7 +128,7 @@ def test_newest_is_the_run_trained_last_not_scored_last(tmp_path: Path) -> None:
     newest = make_run(tmp_path / "a", time=2000)
     make_run(tmp_path / "m", time=1500)
     (tmp_path / "z" / "eval" / "test.json").touch()
-    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".nmt-cache").mkdir()
     (tmp_path / "notes").mkdir()
     assert RunDir.newest(tmp_path) == newest
 
