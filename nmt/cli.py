@@ -255,11 +255,7 @@ def translate(
     """
     if texts and input_file is not None:
         raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
-    if n_best > 1 and form is Format.text:
-        raise typer.BadParameter("text has one translation a line; use tsv or jsonl.", param_hint="'--format'")
-    if beam is not None and beam < n_best:
-        raise typer.BadParameter(f"{n_best} translations need --beam {n_best} or more.", param_hint="'--n-best'")
-    form = form or (Format.tsv if n_best > 1 else Format.text)
+    form = _format(form, n_best, beam)
 
     from nmt.console import ConsoleReporter, write_translations
     from nmt.data.text import read_blocks
@@ -276,6 +272,15 @@ def translate(
             )
         if truncated:
             reporter.warning(_too_long(truncated))
+
+
+def _format(form: Format | None, n_best: int, beam: int | None) -> Format:
+    """Return the format to write, or refuse options that do not go together."""
+    if n_best > 1 and form is Format.text:
+        raise typer.BadParameter("text has one translation a line; use tsv or jsonl.", param_hint="'--format'")
+    if beam is not None and beam < n_best:
+        raise typer.BadParameter(f"{n_best} translations need --beam {n_best} or more.", param_hint="'--n-best'")
+    return form or (Format.tsv if n_best > 1 else Format.text)
 
 
 def _watched(input_file: Path | None, out: BinaryIO) -> bool:

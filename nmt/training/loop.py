@@ -149,8 +149,8 @@ class Training:
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(self.state.step)
-            self.window.smoothed += float(losses.smoothed)
-            self.window.likelihood += float(losses.likelihood)
+            self.window.smoothed += losses.smoothed.item()
+            self.window.likelihood += losses.likelihood.item()
             self.window.tokens += batch.tgt_tokens
             self.window.norm += norm
             self.window.updates += 1
@@ -292,7 +292,7 @@ def likelihood(model: Seq2Seq, batches: Iterable[Batch], device: torch.device) -
         readouts_BTR, weights_BTS = model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
         readouts_NR, targets_N = readouts_BTR[batch.tgt_mask_BT], batch.tgt_out_BT[batch.tgt_mask_BT]
         losses = token_losses(readouts_NR, model.output.weight, model.output.bias, targets_N, 0.0)
-        total += float(losses.likelihood)
+        total += losses.likelihood.item()
         tokens += batch.tgt_tokens
         if weights_BTS.shape[-1]:
             attends = True

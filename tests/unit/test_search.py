@@ -105,6 +105,24 @@ def test_results_are_ranked_and_distinct_and_hold_no_banned_word() -> None:
         assert not {token for h in hypotheses for token in h.tokens} & {*BANNED, EOS}
 
 
+def test_the_first_of_the_n_best_is_the_one_best_also_at_the_length_limit() -> None:
+    rng = np.random.default_rng(2)
+    cut = 0
+    for seed in range(40):
+        model = small_model("bahdanau", seed=seed)
+        with torch.no_grad():
+            model.output.bias[EOS] = float(rng.uniform(-4, 0))  # ends late: the limit cuts many
+        limits = rng.integers(1, 7, len(SOURCES)).tolist()
+        for n_best in (2, 4):
+            several = search(model, max_lengths=limits, n_best=n_best)
+            for (one, *_), found in zip(search(model, max_lengths=limits), several, strict=True):
+                assert found[0].tokens == one.tokens
+                ended = [not hypothesis.length_limited for hypothesis in found]
+                assert ended == sorted(ended, reverse=True)
+                cut += not all(ended)
+    assert cut > 50
+
+
 def test_a_sentence_ends_at_its_own_length_limit() -> None:
     model = small_model("bahdanau")
     with torch.no_grad():
