@@ -20,7 +20,7 @@ import typer
 
 from nmt import __version__
 from nmt.errors import NmtError
-from nmt.failures import Commands
+from nmt.failures import Commands, say
 
 if TYPE_CHECKING:
     from nmt.config import Config, SearchConfig
@@ -295,7 +295,11 @@ def _too_long(lines: int) -> str:
 def _open_run(path: Path | None) -> RunDir:
     from nmt.run_dir import RunDir
 
-    return RunDir.open(path) if path is not None else RunDir.newest()
+    if path is not None:
+        return RunDir.open(path)
+    run = RunDir.newest()
+    say(f"run: {run.path}, the newest (--run chooses another)")
+    return run
 
 
 def _search(run: RunDir, beam: int | None, length_penalty: float | None, n_best: int = 1) -> SearchConfig:

@@ -250,7 +250,8 @@ def _decoder_hint(path: KeyPath, tree: Any) -> str | None:
     if kind == "bahdanau" and path[2] == "score":
         return (
             "kind bahdanau has no choice of score: it is the additive score with attention before the step. The "
-            "additive score with attention after the step is Luong's `concat`: write kind: luong, score: concat"
+            "additive score with attention after the step is Luong's `concat`: remove score, or write kind: luong, "
+            "score: concat"
         )
     owners = [other for other, section in DECODERS.items() if path[2] in section.model_fields]
     if not owners:

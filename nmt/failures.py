@@ -42,7 +42,7 @@ class Commands(TyperGroup):
             _drop(sys.stdout)
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
-            _say("interrupted")
+            say("interrupted")
             raise typer.Exit(130) from None
         except NmtError as error:
             _fail(str(error))
@@ -52,16 +52,16 @@ class Commands(TyperGroup):
                 raise
             if (message := _outside_cause(error)) is not None:
                 _fail(message)
-            _say(f"{traceback.format_exc()}\n{REPORT}")
+            say(f"{traceback.format_exc()}\n{REPORT}")
             raise typer.Exit(1) from None
 
 
 def _fail(message: str) -> NoReturn:
-    _say(f"error: {message}")
+    say(f"error: {message}")
     raise typer.Exit(1) from None
 
 
-def _say(message: str) -> None:
+def say(message: str) -> None:
     """Write to stderr; where that is closed, the exit code must do."""
     try:
         print(message, file=sys.stderr, flush=True)

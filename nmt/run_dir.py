@@ -137,7 +137,8 @@ class RunDir:
         run = cls(Path(path))
         if not run.path.exists():
             raise NmtError(
-                f"{run.path}: there is no such run. Name the folder of one with --run, or train one with `nmt train`."
+                f"{run.path}: there is no such run. "
+                "Name the folder of one (--run; for training, --run-dir), or train one with `nmt train`."
             )
         if not run.path.is_dir():
             raise NmtError(f"{run.path}: this is a file; a run is a folder.")
@@ -161,7 +162,8 @@ class RunDir:
         runs = [run for run in runs if run.checkpoints.is_dir()]
         if not runs:
             raise NmtError(
-                f"{folder}: there is no run here. Name the folder of one with --run, or train one with `nmt train`."
+                f"{folder}: there is no run here. "
+                "Name the folder of one (--run; for training, --run-dir), or train one with `nmt train`."
             )
         return cls.open(max(runs, key=lambda run: (run._last_trained(), run.path.name)).path)
 

@@ -75,7 +75,10 @@ def open_bytes(path: str | Path) -> BinaryIO:
 def unreadable(path: str | Path, error: OSError) -> NmtError:
     """Return the message for a path that cannot be read."""
     if isinstance(error, FileNotFoundError):
-        return NmtError(f"{path}: no such file. Relative paths in a configuration are relative to its own folder")
+        return NmtError(
+            f"{path}: no such file. A relative path in a configuration starts at its folder, "
+            "any other at the current one"
+        )
     if isinstance(error, IsADirectoryError):
         return NmtError(f"{path} is a folder, a file is needed")
     return NmtError(f"{path} cannot be read: {error.strerror or error}")

@@ -12,7 +12,7 @@ import torch
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir, replacing
 
-KEYS = ("model", "optimizer", "schedule", "state", "window", "random")
+KEYS = ("model", "optimizer", "schedule", "state", "random")
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:

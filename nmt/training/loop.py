@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -33,6 +33,18 @@ Validate = Callable[[int], dict[str, float]]
 
 
 @dataclass
+class Window:
+    """Sums over the updates since the last line of metrics, saved too, so that a stop leaves no trace in the curves."""
+
+    smoothed: float = 0.0
+    likelihood: float = 0.0
+    tokens: int = 0
+    updates: int = 0
+    norm: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass
 class TrainingState:
     """Where training stands. `epoch` counts from 0; `position` is the next batch of the epoch."""
 
@@ -46,18 +58,7 @@ class TrainingState:
     skipped: int = 0
     seconds: float = 0.0
     finished: str = ""  # why training ended; empty while it has not
-
-
-@dataclass
-class Window:
-    """Sums over the updates since the last line of metrics, saved too, so that a stop leaves no trace in the curves."""
-
-    smoothed: float = 0.0
-    likelihood: float = 0.0
-    tokens: int = 0
-    updates: int = 0
-    norm: float = 0.0
-    seconds: float = 0.0
+    window: Window = field(default_factory=Window)
 
 
 class Training:
@@ -74,7 +75,6 @@ class Training:
         self.schedule = Schedule(config.schedule, config.optimizer.learning_rate)
         self.average = MovingAverage(self.parameters, config.ema_decay) if config.ema_decay else None
         self.state = TrainingState()
-        self.window = Window()
         self._skipped_in_a_row = 0
 
     def checkpoint(self) -> dict[str, Any]:
@@ -92,7 +92,6 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "state": asdict(self.state),
-            "window": asdict(self.window),
             "random": random,
         }
 
@@ -108,8 +107,7 @@ class Training:
                     parameter.copy_(weights)
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])
-        self.state = TrainingState(**content["state"])
-        self.window = Window(**content["window"])
+        self.state = TrainingState(**content["state"] | {"window": Window(**content["state"]["window"])})
         torch.set_rng_state(content["random"]["cpu"])
         if self.device.type == "cuda" and "cuda" in content["random"]:
             torch.cuda.set_rng_state(content["random"]["cuda"], self.device)
@@ -149,11 +147,11 @@ class Training:
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(self.state.step)
-            self.window.smoothed += losses.smoothed.item()
-            self.window.likelihood += losses.likelihood.item()
-            self.window.tokens += batch.tgt_tokens
-            self.window.norm += norm
-            self.window.updates += 1
+            self.state.window.smoothed += losses.smoothed.item()
+            self.state.window.likelihood += losses.likelihood.item()
+            self.state.window.tokens += batch.tgt_tokens
+            self.state.window.norm += norm
+            self.state.window.updates += 1
         else:
             self._skip(batch, norm)
         self.optimizer.zero_grad(set_to_none=True)
@@ -174,7 +172,7 @@ class Training:
 
     def log(self) -> None:
         """Writes the means of the window, and starts a new one."""
-        window, self.window = self.window, Window()
+        window, self.state.window = self.state.window, Window()
         if not window.updates:
             return
         loss = window.smoothed / window.tokens
@@ -233,7 +231,7 @@ class Training:
         now = time.perf_counter()
         self.state.seconds += now - mark
         if updating:
-            self.window.seconds += now - mark
+            self.state.window.seconds += now - mark
         return now
 
     def fit(self, validate: Validate) -> TrainingState:
@@ -263,6 +261,7 @@ class Training:
                     self._save(best=self.state.best_step == self.state.step)
                     mark = self._spend(mark, updating=False)
                 elif signals.received is not None:
+                    self.reporter.info(f"stopping at step {self.state.step:,}: saving …")
                     self._save(best=False)
                 if signals.received is not None:
                     raise Stopped(signals.received)
