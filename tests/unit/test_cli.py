@@ -32,7 +32,7 @@ def run(*args: str) -> Any:
 def nmt(*args: str, cwd: Path | None = None, stdin: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nmt", *args]
     # The package of this checkout, wherever the command runs.
-    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
     return subprocess.run(
         command, cwd=cwd, input=stdin, env=env, capture_output=True, text=True, timeout=60, check=False, **options
     )
@@ -178,7 +178,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Any:
     def fail(path: Path | None) -> Any:
         raise error
 
-    monkeypatch.setattr(cli, "_open_run", fail)
+    monkeypatch.setattr("nmt.cli.inspecting.open_run", fail)
     return run("info")
 
 
@@ -223,7 +223,7 @@ def wait(path):
     print("waiting", flush=True)
     time.sleep(30)
 
-cli._open_run = wait
+cli.inspecting.open_run = wait
 cli.main(["info"])
 """
 
@@ -246,7 +246,7 @@ def talk(path):
     for _ in range(100000):
         print("a line that nobody reads")
 
-cli._open_run = talk
+cli.inspecting.open_run = talk
 cli.main(["info"])
 """
 
@@ -280,7 +280,7 @@ def work(path):
     print("the result", flush=True)
     raise NmtError("the end")
 
-cli._open_run = work
+cli.inspecting.open_run = work
 cli.main(["info"])
 """
 
@@ -437,9 +437,9 @@ def test_progress_is_shown_for_a_file_and_kept_from_a_pipe(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in").write_text("eins\nzwei\n", encoding="utf-8")
-    monkeypatch.setattr(cli, "_open_run", lambda path: None)
-    monkeypatch.setattr(cli, "_search", lambda *args: None)
-    monkeypatch.setattr(cli, "_translator", lambda *args: FakeTranslator())
+    monkeypatch.setattr("nmt.cli.translating.open_run", lambda path: None)
+    monkeypatch.setattr("nmt.cli.translating.search_settings", lambda *args: None)
+    monkeypatch.setattr("nmt.cli.translating.load_translator", lambda *args: FakeTranslator())
     result = run("translate", *args)
     assert result.exit_code == 0
     assert ("lines translated: 2/2 (100%)" in result.stderr) is shown

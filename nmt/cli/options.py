@@ -1,0 +1,143 @@
+"""What commands share: options, the run they work on, its search settings, their input and output."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from nmt.errors import NmtError
+from nmt.failures import say
+
+if TYPE_CHECKING:
+    from nmt.config import SearchConfig
+    from nmt.reporting import Reporter
+    from nmt.run_dir import RunDir
+    from nmt.translate import Translator
+
+
+def checked_device(device: str) -> str:
+    """Return the device's name, or refuse what is none."""
+    from nmt.config import DEVICES, is_device
+
+    if not is_device(device):
+        raise typer.BadParameter(f"{device!r} is not one of {DEVICES}.")
+    return device
+
+
+ConfigOption = Annotated[
+    str,
+    typer.Option("--config", metavar="FILE", help="Settings, in YAML; one that comes with nmt is found by its name."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Replace a setting, for example training.seed=2. The value is YAML. Repeatable.",
+    ),
+]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/ and the config's name]"),
+]
+RunOption = Annotated[
+    Path | None, typer.Option("--run", metavar="DIR", help="Folder of the run. [default: the newest under runs/]")
+]
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", metavar="FILE", help="Checkpoint to use. [default: the run's checkpoints/best.pt]"),
+]
+BeamOption = Annotated[
+    int | None,
+    typer.Option(
+        "--beam", min=1, max=1000, metavar="N", help="Hypotheses kept; 1 is greedy. [default: the run's setting]"
+    ),
+]
+LengthPenaltyOption = Annotated[
+    float | None,
+    typer.Option(
+        "--length-penalty",
+        min=0,
+        max=10,
+        metavar="A",
+        help="Larger favours long translations. [default: the run's setting]",
+    ),
+]
+BatchOption = Annotated[
+    int, typer.Option("--batch-tokens", min=1, metavar="N", help="Source pieces translated at once, padding included.")
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device", callback=checked_device, metavar="NAME", help="auto, cpu, cuda, or one GPU such as cuda:1."
+    ),
+]
+
+
+def open_run(path: Path | None) -> RunDir:
+    """Return the run of that folder, or the newest under runs/, and say which."""
+    from nmt.run_dir import RunDir
+
+    if path is not None:
+        return RunDir.open(path)
+    run = RunDir.newest()
+    say(f"run: {run.path}, the newest (--run chooses another)")
+    return run
+
+
+def search_settings(run: RunDir, beam: int | None, length_penalty: float | None, n_best: int = 1) -> SearchConfig:
+    """Return the run's search settings with what the command line changes; a beam holds n_best hypotheses at least."""
+    from nmt.config import load_config, search_with
+
+    search = load_config(str(run.config)).search
+    changes: dict[str, object] = {"beam_size": beam if beam is not None else max(search.beam_size, n_best)}
+    if length_penalty is not None:
+        changes["length_penalty"] = length_penalty
+    return search_with(search, changes)
+
+
+def load_translator(run: RunDir, checkpoint: Path | None, device: str, search: SearchConfig) -> Translator:
+    """Return the run's translator; `torch` is imported here."""
+    from nmt.translate import Translator
+
+    return Translator.load(run, checkpoint=checkpoint, device=device, search=search)
+
+
+@contextmanager
+def text_input(texts: Sequence[str] | None, file: Path | None, reporter: Reporter) -> Iterator[tuple[BinaryIO, str]]:
+    """Open what is to be translated, and say what messages call it."""
+    from nmt.data.text import open_bytes
+
+    if texts:
+        # The bytes as the shell gave them: the reader tells a bad one, and splits at line feeds, as for a file.
+        yield io.BytesIO(b"".join(os.fsencode(text) + b"\n" for text in texts)), "TEXT"
+    elif file is not None and str(file) != "-":
+        with open_bytes(file) as stream:
+            yield stream, str(file)
+    elif sys.stdin is None:
+        raise NmtError("Standard input is closed. Give TEXT or --input FILE.")
+    else:
+        if sys.stdin.isatty():
+            reporter.info("Reading from the terminal, one sentence a line; end with Ctrl-D.")
+        yield sys.stdin.buffer, "standard input"
+
+
+@contextmanager
+def standard_output() -> Iterator[BinaryIO]:
+    """Open standard output for bytes."""
+    if sys.stdout is None:
+        raise NmtError("Standard output is closed. Give --output FILE.")
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
+
+
+def too_long(lines: int) -> str:
+    """Return the warning for lines that were cut."""
+    return f"{lines} line{'s were' if lines > 1 else ' was'} too long: only the beginning was translated."

@@ -1,0 +1,99 @@
+"""`nmt train` and `nmt prepare`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli.app import app
+from nmt.cli.options import ConfigOption, RunDirOption, SetOption
+
+if TYPE_CHECKING:
+    from nmt.config import Config
+    from nmt.evaluate import EvaluationResult
+    from nmt.reporting import Reporter
+
+
+@app.command(short_help="Train a model, from parallel text to test scores.")
+def train(
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Settings, in YAML; one that comes with nmt is found by its name. Without it --resume goes on with "
+            "a run under its own settings.",
+        ),
+    ] = None,
+    overrides: SetOption = None,
+    run_dir: RunDirOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run where it stopped.")] = False,
+) -> None:
+    """Train a model: read the data, learn the vocabulary, train, validate, keep the best, score the test set.
+
+    \b
+    nmt train --config bahdanau.yaml
+    nmt train --config my.yaml --set training.max_minutes=30 --run-dir runs/half-hour
+    nmt train --config my.yaml --set 'data.train={src: a.en.gz, tgt: a.de.gz}'
+    nmt train --resume --run-dir runs/half-hour
+
+    Relative paths in the file are relative to the file, those in --set to the current folder. Ctrl-C stops after
+    writing a checkpoint that --resume goes on from.
+    """
+    from nmt.config import load_config
+    from nmt.console import ConsoleReporter, show_evaluation
+    from nmt.run_dir import RunDir
+
+    if config is None and not resume:
+        raise typer.BadParameter("needed, unless --resume goes on with a run.", param_hint="'--config'")
+    if config is None:
+        run = RunDir.open(run_dir) if run_dir is not None else RunDir.newest()
+        settings, path = load_config(str(run.config), overrides or ()), run.path
+    else:
+        settings = load_config(config, overrides or ())
+        path = run_dir or _default_run(config)
+    if not resume:
+        RunDir(path).refuse_existing()  # before the heavy imports: told at once
+    with ConsoleReporter() as reporter:
+        result = _train(settings, path, resume, reporter)
+    if result is not None:
+        show_evaluation(result, RunDir(path))
+
+
+def _default_run(config: str) -> Path:
+    return Path("runs") / Path(config).stem
+
+
+def _train(settings: Config, path: Path, resume: bool, reporter: Reporter) -> EvaluationResult | None:
+    from nmt.train import train as run_training
+    from nmt.training.signals import Stopped
+
+    try:
+        return run_training(settings, path, resume=resume, reporter=reporter, command=["nmt", *sys.argv[1:]])
+    except Stopped as stop:
+        reporter.info(f"{stop}; all is saved. Go on with: nmt train --resume --run-dir {shlex.quote(str(path))}")
+        raise typer.Exit(stop.exit_code) from None
+
+
+@app.command(short_help="Read, check and encode the data, and report on it.")
+def prepare(config: ConfigOption, overrides: SetOption = None, run_dir: RunDirOption = None) -> None:
+    """Do the data part of training alone: read, check, filter, learn the vocabulary, encode; and report.
+
+    What it makes is kept in .nmt-cache beside the run's folder, so in runs/.nmt-cache unless --run-dir says otherwise,
+    and used by all training runs that lie there. The run itself is not begun.
+
+    \b
+    nmt prepare --config my.yaml
+    """
+    from nmt.config import load_config
+    from nmt.console import ConsoleReporter
+    from nmt.prepare import prepare as prepare_data
+    from nmt.run_dir import RunDir
+
+    settings = load_config(config, overrides or ())
+    with ConsoleReporter() as reporter:
+        prepare_data(settings, RunDir(run_dir or _default_run(config)).cache_root, reporter)

@@ -1,0 +1,160 @@
+"""`nmt translate` and `nmt eval`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from nmt.cli.app import app
+from nmt.cli.options import (
+    BatchOption,
+    BeamOption,
+    CheckpointOption,
+    DeviceOption,
+    LengthPenaltyOption,
+    RunOption,
+    load_translator,
+    open_run,
+    search_settings,
+    standard_output,
+    text_input,
+    too_long,
+)
+
+
+class Format(str, Enum):
+    """How translations are written."""
+
+    text = "text"
+    tsv = "tsv"
+    jsonl = "jsonl"
+
+
+@app.command(short_help="Translate text, a file or stdin, line by line.")
+def translate(
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
+    ] = None,
+    run: RunOption = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
+    ] = None,
+    beam: BeamOption = None,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Translations a line.")] = 1,
+    batch_tokens: BatchOption = 4096,
+    length_penalty: LengthPenaltyOption = None,
+    checkpoint: CheckpointOption = None,
+    device: DeviceOption = "auto",
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to write translations, see above. [default: text; tsv with --n-best]"),
+    ] = None,
+) -> None:
+    """Translate text, line by line: N lines in, N lines out, in order.
+
+    \b
+    nmt translate "The old dog sleeps."
+    nmt translate --input news.en --output news.de --beam 10
+    tail -f chat.en | nmt translate --format tsv
+
+    \b
+    --format text    one translation a line
+    --format tsv     score, tab, translation; with --n-best N up to N lines a sentence:
+                     line number, rank, score, translation, tabs between; both count from 1
+    --format jsonl   one object a line: line, text, score, n_best (a list of text and score)
+
+    A score is the log probability divided by the length penalty: nearer to 0 is better. A blank line stays blank.
+    """
+    if texts and input_file is not None:
+        raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
+    form = _format(form, n_best, beam)
+
+    from nmt.console import ConsoleReporter, write_translations
+    from nmt.data.text import read_blocks
+    from nmt.run_dir import replacing
+
+    opened = open_run(run)
+    with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
+        translator = load_translator(opened, checkpoint, device, search_settings(opened, beam, length_penalty, n_best))
+        with replacing(output) if output is not None else standard_output() as out:
+            blocks = read_blocks(stream, name)
+            results = translator.stream(blocks, n_best=n_best, batch_tokens=batch_tokens)
+            truncated = write_translations(
+                results, out, form.value, n_best, None if _watched(input_file, out) else reporter
+            )
+        if truncated:
+            reporter.warning(too_long(truncated))
+
+
+def _format(form: Format | None, n_best: int, beam: int | None) -> Format:
+    """Return the format to write, or refuse options that do not go together."""
+    if n_best > 1 and form is Format.text:
+        raise typer.BadParameter("text has one translation a line; use tsv or jsonl.", param_hint="'--format'")
+    if beam is not None and beam < n_best:
+        raise typer.BadParameter(f"{n_best} translations need --beam {n_best} or more.", param_hint="'--n-best'")
+    return form or (Format.tsv if n_best > 1 else Format.text)
+
+
+def _watched(input_file: Path | None, out: BinaryIO) -> bool:
+    """Tell whether somebody sees the translations as they come, or may be typing, and needs no report of progress."""
+    return input_file is None or str(input_file) == "-" or out.isatty()
+
+
+@app.command("eval", short_help="Score a test set: BLEU, chrF, TER, and BLEU by length.")
+def evaluate(
+    run: RunOption = None,
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="NAME", help="dev or test of the run's data. [default: test]")
+    ] = None,
+    src: Annotated[
+        Path | None, typer.Option("--src", metavar="FILE", help="Score a file instead of a split; with --tgt.")
+    ] = None,
+    tgt: Annotated[
+        Path | None, typer.Option("--tgt", metavar="FILE", help="The references, aligned with --src line by line.")
+    ] = None,
+    checkpoint: CheckpointOption = None,
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    batch_tokens: BatchOption = 4096,
+    device: DeviceOption = "auto",
+) -> None:
+    """Translate a test set and score it: BLEU, chrF, TER with 95 % intervals, and BLEU by source length.
+
+    \b
+    nmt eval
+    nmt eval --run runs/luong --split dev --beam 1
+    nmt eval --src news.en --tgt news.de
+
+    The scores, a CSV file and a plot by length, and the translations are written to eval/ in the run's folder.
+    """
+    if (src is None) != (tgt is None):
+        raise typer.BadParameter("--src and --tgt go together.", param_hint="'--src'")
+    if src is not None and split is not None:
+        raise typer.BadParameter("give either --split or --src and --tgt.", param_hint="'--split'")
+
+    opened = open_run(run)  # before the heavy imports: a wrong name is told at once
+    from nmt.console import ConsoleReporter, show_evaluation
+    from nmt.evaluate import evaluate_split
+
+    with ConsoleReporter() as reporter:
+        result = evaluate_split(
+            opened,
+            reporter,
+            split=split or "test",
+            src=src,
+            tgt=tgt,
+            checkpoint=checkpoint,
+            search=search_settings(opened, beam, length_penalty),
+            device=device,
+            batch_tokens=batch_tokens,
+        )
+        if result.truncated:
+            reporter.warning(too_long(result.truncated))
+    show_evaluation(result, opened)
