@@ -13,14 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from nmt.config_data import DEVICES, FILE_KEYS, DataConfig, Source, SourceKind, TokenizerConfig, is_device
 from nmt.config_parsing import KeyPath, Override, Problem, dotted, dump_yaml, find_problems, parse_yaml
 from nmt.config_sections import (
     DECODERS,
-    DEVICES,
-    FILE_KEYS,
     BahdanauConfig,
     Config,
-    DataConfig,
     DecoderConfig,
     EncoderConfig,
     EvaluationConfig,
@@ -31,11 +29,7 @@ from nmt.config_sections import (
     PlainConfig,
     ScheduleConfig,
     SearchConfig,
-    Source,
-    SourceKind,
-    TokenizerConfig,
     TrainingConfig,
-    is_device,
 )
 from nmt.errors import NmtError
 
