@@ -168,6 +168,8 @@ def _absolute(node: Any, path: KeyPath, base: Path) -> Any:
         return {key: _absolute(value, (*path, key), base) for key, value in node.items()}
     if len(keys) == 2 and isinstance(node, list):
         return [_absolute(value, (*path, place), base) for place, value in enumerate(node)]
+    if keys == ("data", "train_alignments") and isinstance(node, str) and node:
+        return os.path.abspath(base / os.path.expanduser(node))
     if len(keys) == 3 and keys[0] == "data" and keys[1] in _SPLITS and isinstance(node, str) and node:
         expanded = base / os.path.expanduser(node)
         # A hub id such as owner/name looks like a path; it is one if it is written as one, or the folder is there.

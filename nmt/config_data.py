@@ -143,6 +143,8 @@ class DataConfig(Section):
     """Pairs that training is validated on."""
     test: Source | None = None
     """Pairs scored at the end, and by `nmt eval`."""
+    train_alignments: str | None = None
+    """File of word alignments of the training pairs, a Pharaoh line each; a blank line where none is known."""
     max_length: Count = 100
     """Training pairs with more pieces on either side are dropped and counted."""
     max_ratio: Annotated[float, Field(ge=1)] | None = None

@@ -61,6 +61,17 @@ class BahdanauConfig(Section):
     """Units of the score's hidden layer."""
     readout: Literal["deep", "state", "maxout"] = "deep"
     """What the vocabulary is predicted from: tanh of state, context and last word; the state; the paper's maxout."""
+    coverage: bool = False
+    """Whether the weights that each source position has had so far enter its score (Tu et al. 2016)."""
+
+
+class WindowConfig(Section):
+    """Local attention: weights only near one source position of each step (Luong et al. 2015, section 3.2)."""
+
+    kind: Literal["monotonic", "predictive"]
+    """Where the window's centre is: at the step's own number, or where the state predicts it."""
+    half_width: Size = 10
+    """Positions on either side of the centre, the paper's D."""
 
 
 class LuongConfig(Section):
@@ -81,6 +92,8 @@ class LuongConfig(Section):
     """Units of the concat score's hidden layer; unused by dot and general."""
     input_feeding: bool = False
     """Whether the last attentional state enters the next step."""
+    window: WindowConfig | None = None
+    """Local attention; null: every source position has weight."""
 
 
 class PlainConfig(Section):
@@ -168,6 +181,10 @@ class TrainingConfig(Section):
     """Largest norm of the gradient."""
     ema_decay: BelowOne = 0.0
     """Decay of the moving average of the weights that validation and best.pt use; 0: none."""
+    alignment_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    """Weight of the loss that draws attention to `data.train_alignments`; 0: none."""
+    alignment_shift: Annotated[int, Field(ge=0, le=1)] = 0
+    """0: a word's attention is that of the step that predicts it; 1: of the next step, whose state has read it."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     log_every: Count = 50
@@ -194,6 +211,8 @@ class SearchConfig(Section):
     """Hypotheses kept a sentence; 1 is greedy search."""
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Exponent of ((5 + length) / 6) that log probabilities are divided by (Wu et al. 2016); 0: no penalty."""
+    coverage_penalty: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Times the sum over source positions of log min(1, weights they have had) (Wu et al. 2016, beta); 0: none."""
     max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
     """A translation has at most this many times the pieces of its source, plus 10."""
 
@@ -240,7 +259,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Config:
-        if problems := [*_decoder_problems(self.model), *_tying_problems(self)]:
+        if problems := [*_decoder_problems(self.model), *_tying_problems(self), *_attention_problems(self)]:
             raise problems_error(problems)
         return self
 
@@ -297,4 +316,22 @@ def _tying_problems(config: Config) -> list[Problem]:
             f"model.decoder.hidden_size is {decoder.hidden_size}, model.embedding_size is {model.embedding_size}"
         )
         problems.append(Problem(tied, text, (tied, ("model", "embedding_size"), _DECODER)))
+    return problems
+
+
+def _attention_problems(config: Config) -> list[Problem]:
+    """Check what is asked of attention that is not there, and guided alignment's two halves."""
+    weight, penalty = ("training", "alignment_weight"), ("search", "coverage_penalty")
+    given = ("data", "train_alignments")
+    problems = []
+    if isinstance(config.model.decoder, PlainConfig):
+        why = "the decoder of kind none has no attention: set it to 0, or choose kind: bahdanau or luong"
+        values = {weight: config.training.alignment_weight, penalty: config.search.coverage_penalty}
+        problems += [Problem(path, why, (path, _DECODER)) for path, value in values.items() if value > 0]
+    if config.training.alignment_weight > 0 and config.data.train_alignments is None:
+        text = "needs data.train_alignments, a file of word alignments of the training pairs"
+        problems.append(Problem(weight, text, (weight, given)))
+    if config.training.alignment_weight == 0 and config.data.train_alignments is not None:
+        text = "has no use without training.alignment_weight above 0, for example 0.5"
+        problems.append(Problem(given, text, (weight, given)))
     return problems

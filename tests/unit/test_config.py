@@ -316,9 +316,21 @@ VALUE_ERRORS = {
         "training.lerning_rate=3",
         "training.lerning_rate: unknown key; did you mean training.optimizer.learning_rate?",
     ),
+    "guidance without alignments": ("training.alignment_weight=0.5", "needs data.train_alignments"),
+    "alignments without guidance": ("data.train_alignments=a.align", "no use without training.alignment_weight"),
+    "window without a kind": ("model.decoder={kind: luong, window: {half_width: 3}}", "model.decoder.window.kind"),
+    "empty window": (
+        "model.decoder={kind: luong, window: {kind: monotonic, half_width: 0}}",
+        "model.decoder.window.half_width",
+    ),
+    "window before the step": (
+        "model.decoder={kind: bahdanau, window: {kind: monotonic}}",
+        "model.decoder.window: kind bahdanau has no such key; it belongs to kind luong",
+    ),
+    "coverage after the step": ("model.decoder={kind: luong, coverage: true}", "it belongs to kind bahdanau"),
     "far from every key": (
-        "model.decoder.coverage=true",
-        "unknown key; the keys here are attention_size, cell, hidden_size, kind, num_layers, readout",
+        "model.decoder.fertilities=true",
+        "unknown key; the keys here are attention_size, cell, coverage, hidden_size, kind, num_layers, readout",
     ),
     "same key elsewhere": ("model.hidden_size=3", "did you mean model.encoder.hidden_size?"),
     "like one here and one elsewhere": ("training.patienc=3", "did you mean training.patience?"),
