@@ -30,6 +30,7 @@ from nmt.config_sections import (
     ScheduleConfig,
     SearchConfig,
     TrainingConfig,
+    WindowConfig,
 )
 from nmt.errors import NmtError
 
@@ -52,6 +53,7 @@ __all__ = [
     "SourceKind",
     "TokenizerConfig",
     "TrainingConfig",
+    "WindowConfig",
     "config_yaml",
     "find_config",
     "is_device",

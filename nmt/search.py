@@ -35,6 +35,11 @@ def length_penalty(length: Array | int, alpha: float) -> Any:
     return ((5.0 + length) / 6.0) ** alpha
 
 
+def coverage_penalty(coverage: Array, beta: float) -> Any:
+    """cp = β Σ_j log min(Σ_t α_tj, 1) over the last axis (Wu et al. 2016, eq. 14); a sum of 0 counts as 1e-38."""
+    return beta * np.log(np.clip(coverage, 1e-38, 1.0)).sum(-1)
+
+
 @dataclass
 class _Finished:
     """The finished hypotheses of all sentences, as columns."""
@@ -54,14 +59,17 @@ class _Finished:
 class _Books:
     """The beam of every sentence: what is live, what has finished, and the back-pointers between steps."""
 
-    def __init__(self, max_lengths: Array, beam: int, alpha: float, n_best: int, eos: int) -> None:
+    def __init__(
+        self, source_lengths: Array, max_lengths: Array, beam: int, alpha: float, beta: float, n_best: int, eos: int
+    ) -> None:
         count = len(max_lengths)
-        self.beam, self.alpha, self.n_best, self.eos = beam, alpha, n_best, eos
-        self.max_lengths = max_lengths
+        self.beam, self.alpha, self.beta, self.n_best, self.eos = beam, alpha, beta, n_best, eos
+        self.source_lengths, self.max_lengths = source_lengths, max_lengths
         self.live_B = np.arange(count)  # numbers of the live sentences
         self.parents_TBK: list[Array] = []
         self.tokens_TBK: list[Array] = []
         self.weights_TBKS: list[tuple[Array, Array]] = []  # row of each live sentence, weights of the live ones
+        self.coverage_BKS: Array = np.zeros((count, 1, int(source_lengths.max(initial=0))))  # of the live hypotheses
         self.finished = _Finished()
         self.finished_B = np.zeros(count, dtype=np.int64)
         self.best_scores_BN = np.full((count, n_best), -np.inf)  # ascending: the first is the n-th best
@@ -69,8 +77,10 @@ class _Books:
     def finish(self, rows: Array, columns: Array, found: Continuations, step: int, limited: bool) -> None:
         """Files continuations (`rows` of the live sentences, `columns` of their C) as finished after `step` tokens."""
         log_prob = found.log_probs_BC[rows, columns]
-        score = log_prob / length_penalty(step, self.alpha)
         sentence = self.live_B[rows]
+        score = log_prob / length_penalty(step, self.alpha)
+        if self.beta:
+            score = score + self.coverage_penalties(rows, found.parents_BC[rows, columns], found.weights_BKS)
         entry = (
             sentence,
             np.full(len(rows), step),
@@ -88,6 +98,13 @@ class _Books:
             if value > best_N[0]:
                 best_N[0] = value
                 best_N.sort()
+
+    def coverage_penalties(self, rows: Array, parents: Array, weights_BKS: Array) -> Array:
+        """cp of hypotheses that end now: those continuing beam rows `parents` of the live sentences `rows`."""
+        real = np.arange(weights_BKS.shape[2]) < self.source_lengths[self.live_B[rows], None]
+        coverage = self.coverage_BKS[rows, parents, : weights_BKS.shape[2]] + weights_BKS[rows, parents]
+        penalties: Array = coverage_penalty(np.where(real, coverage, 1.0), self.beta)
+        return penalties
 
     def advance(self, found: Continuations, step: int) -> tuple[Array, Array, Array, Array]:
         """Books one step: (kept live rows, their beams' parents [B, K], tokens, log-probabilities)."""
@@ -107,7 +124,8 @@ class _Books:
         if unmet_B.any():
             rows, places = np.nonzero(np.isfinite(log_probs_BK) & unmet_B[:, None])
             self.finish(rows, order_BC[rows, places], found, step, limited=True)
-        # No live hypothesis can beat the n-th best finished one, even if every further word were certain.
+        # No live hypothesis can beat the n-th best finished one, even if every further word were certain and it had
+        # covered all of the source: the coverage penalty is at most 0.
         bound_B = log_probs_BK.max(1) / length_penalty(np.maximum(limit_B, step), self.alpha)
         done_B = (
             at_limit_B
@@ -118,6 +136,9 @@ class _Books:
         self._remember(parents_BK, tokens_BK)
         keep = np.nonzero(~done_B)[0]
         self.live_B = self.live_B[keep]
+        if self.beta:
+            coverage_BKS = self.coverage_BKS + found.weights_BKS
+            self.coverage_BKS = np.take_along_axis(coverage_BKS, parents_BK[:, :, None], 1)[keep]
         return keep, parents_BK[keep], tokens_BK[keep], log_probs_BK[keep]
 
     def _remember(self, parents_BK: Array, tokens_BK: Array) -> None:
@@ -128,7 +149,7 @@ class _Books:
             step_BK[self.live_B] = values
             history.append(step_BK)
 
-    def hypotheses(self, source_lengths: Array) -> list[list[Hypothesis]]:
+    def hypotheses(self) -> list[list[Hypothesis]]:
         """The n best of every sentence, best first, and after those that ended the ones that the length limit cut."""
         sentence, step, parent, token, log_prob, score, limited = self.finished.columns()
         results: list[list[Hypothesis]] = [[] for _ in self.max_lengths]
@@ -136,7 +157,7 @@ class _Books:
             number = int(sentence[entry])
             if len(results[number]) == self.n_best:
                 continue
-            tokens, weights = self._trace(number, int(step[entry]), int(parent[entry]), int(source_lengths[number]))
+            tokens, weights = self._trace(number, int(step[entry]), int(parent[entry]))
             if limited[entry]:
                 tokens.append(int(token[entry]))
             results[number].append(
@@ -144,8 +165,9 @@ class _Books:
             )
         return results
 
-    def _trace(self, number: int, step: int, row: int, source_length: int) -> tuple[list[int], Array | None]:
+    def _trace(self, number: int, step: int, row: int) -> tuple[list[int], Array | None]:
         """Follows the back-pointers from the beam row before token `step`: the tokens before it, and all weights."""
+        source_length = self.source_lengths[number]
         tokens: list[int] = []
         weights: list[Array] = []
         for t in range(step - 1, -1, -1):
@@ -166,16 +188,21 @@ def beam_search(
     eos: int,
     beam_size: int,
     alpha: float,
+    beta: float = 0.0,
     max_lengths: Sequence[int],
     n_best: int = 1,
     keep_weights: bool = False,
 ) -> list[list[Hypothesis]]:
-    """The n best translations of each source (ids ended by EOS), ranked by log p / lp.
+    """The n best translations of each source (ids ended by EOS), ranked by log p / lp + cp (Wu et al. 2016).
+
+    `alpha` is the exponent of the length penalty lp, `beta` the factor of the coverage penalty cp. The beam itself is
+    ordered by log p: both penalties are of whole hypotheses.
 
     A sentence ends when `beam_size` hypotheses have ended, when no live one can still win, or at its entry of
     `max_lengths`, in tokens; it then leaves the batch. Beam size 1 is greedy search.
     """
-    books = _Books(np.asarray(max_lengths), beam_size, alpha, n_best, eos)
+    source_lengths = np.array([len(source) for source in sources])
+    books = _Books(source_lengths, np.asarray(max_lengths), beam_size, alpha, beta, n_best, eos)
     state = stepper.begin(sources)
     tokens_BK = np.full((len(sources), 1), bos, dtype=np.int64)
     log_probs_BK = np.zeros((len(sources), 1))
@@ -190,4 +217,4 @@ def beam_search(
         width = tokens_BK.shape[1]
         keep, parents_BK, tokens_BK, log_probs_BK = books.advance(found, step)
         state = stepper.select(found.state, keep, (keep[:, None] * width + parents_BK).reshape(-1))
-    return books.hypotheses(np.array([len(source) for source in sources]))
+    return books.hypotheses()

@@ -19,40 +19,83 @@ def masked_softmax(scores_BKS: Tensor, mask_BS: Tensor) -> Tensor:
     return scores_BKS.masked_fill(~mask_BS.unsqueeze(1), -math.inf).softmax(-1)
 
 
+def attend(weights_BKS: Tensor, annotations_BSE: Tensor) -> Tensor:
+    """The context c = Σ_j α_j h_j of each query, [B, K, E]."""
+    return torch.bmm(weights_BKS, annotations_BSE)
+
+
 class _AdditiveScores(torch.autograd.Function):
     """v·tanh(query + key) for all pairs; the tanh is computed again in the backward pass, never kept.
 
-    It works query by query, so that no array is larger than B x S x A.
+    It works query by query, so that no array is larger than B x S x A. With `rows_BKW`, rows of the keys of all
+    sentences one after the other, only those keys are scored, [B, K, W]. With `coverage_BKS` each pair gets
+    coverage times `u_A` before the tanh.
     """
 
     @staticmethod
-    def forward(ctx: Any, query_BKA: Tensor, keys_BSA: Tensor, v_A: Tensor) -> Tensor:
-        ctx.save_for_backward(query_BKA, keys_BSA, v_A)
-        scores_BKS = query_BKA.new_empty(*query_BKA.shape[:2], keys_BSA.shape[1])
+    def forward(
+        ctx: Any, query_BKA: Tensor, keys_BSA: Tensor, v_A: Tensor, rows_BKW: Tensor | None,
+        coverage_BKS: Tensor | None, u_A: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        ctx.save_for_backward(query_BKA, keys_BSA, v_A, rows_BKW, coverage_BKS, u_A)
+        width = keys_BSA.shape[1] if rows_BKW is None else rows_BKW.shape[2]
+        scores_BKS = query_BKA.new_empty(*query_BKA.shape[:2], width)
         for k in range(query_BKA.shape[1]):
-            scores_BKS[:, k] = (keys_BSA + query_BKA[:, k : k + 1]).tanh_() @ v_A
+            scores_BKS[:, k] = _pairs(k, query_BKA, keys_BSA, rows_BKW, coverage_BKS, u_A).tanh_() @ v_A
         return scores_BKS
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_BKS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query_BKA, keys_BSA, v_A = ctx.saved_tensors
+    def backward(ctx: Any, grad_BKS: Tensor) -> tuple[Tensor | None, ...]:
+        query_BKA, keys_BSA, v_A, rows_BKW, coverage_BKS, u_A = ctx.saved_tensors
         grad_query_BKA = torch.empty_like(query_BKA)
-        # Both hold sums over k without the factor v_A, which is applied once at the end.
-        grad_keys_BSA = torch.zeros_like(keys_BSA)
+        # These hold sums over k without the factor v_A, which is applied once at the end.
+        grad_keys_BSA, grad_u_A = torch.zeros_like(keys_BSA), torch.zeros_like(v_A)
         grad_v_A = torch.zeros_like(v_A)
+        grad_coverage_BKS = None if coverage_BKS is None else torch.empty_like(coverage_BKS)
         for k in range(query_BKA.shape[1]):
             grad_BS = grad_BKS[:, k]
-            slope_BSA, tanh_grad_A = additive_slope(query_BKA[:, k], keys_BSA, grad_BS)
+            pairs_BSA = _pairs(k, query_BKA, keys_BSA, rows_BKW, coverage_BKS, u_A)
+            slope_BSA, tanh_grad_A = additive_slope(pairs_BSA, grad_BS)
             grad_query_BKA[:, k] = torch.bmm(grad_BS.unsqueeze(1), slope_BSA).squeeze(1)
-            grad_keys_BSA.addcmul_(slope_BSA, grad_BS.unsqueeze(2))
+            if rows_BKW is None:
+                grad_keys_BSA.addcmul_(slope_BSA, grad_BS.unsqueeze(2))
+            else:
+                pair_grads_NA = (slope_BSA * grad_BS.unsqueeze(2)).flatten(0, 1)
+                grad_keys_BSA.flatten(0, 1).index_add_(0, rows_BKW[:, k].flatten(), pair_grads_NA)
             grad_v_A += tanh_grad_A
-        return grad_query_BKA.mul_(v_A), grad_keys_BSA.mul_(v_A), grad_v_A
+            if coverage_BKS is not None and grad_coverage_BKS is not None:
+                grad_coverage_BKS[:, k] = (slope_BSA @ (u_A * v_A)) * grad_BS
+                grad_u_A += ((coverage_BKS[:, k] * grad_BS).reshape(1, -1) @ slope_BSA.flatten(0, 1)).squeeze(0)
+        return (
+            grad_query_BKA.mul_(v_A), grad_keys_BSA.mul_(v_A), grad_v_A, None,
+            grad_coverage_BKS, None if u_A is None else grad_u_A.mul_(v_A),
+        )  # fmt: skip
 
 
-def additive_slope(query_BA: Tensor, keys_BSA: Tensor, grad_BS: Tensor) -> tuple[Tensor, Tensor]:
-    """1 - tanh², the slope at each query-key pair, and the gradient of v, given the gradient of the scores."""
-    tanh_BSA = (keys_BSA + query_BA.unsqueeze(1)).tanh_()
+def _pairs(
+    k: int,
+    query_BKA: Tensor,
+    keys_BSA: Tensor,
+    rows_BKW: Tensor | None,
+    coverage_BKS: Tensor | None,
+    u_A: Tensor | None,
+) -> Tensor:
+    """The sums of query k and each key that it is compared with, [B, S or W, A], in memory of their own."""
+    if rows_BKW is not None:
+        keys_BSA = nn.functional.embedding(rows_BKW[:, k], keys_BSA.flatten(0, 1))
+    pairs_BSA = keys_BSA + query_BKA[:, k : k + 1]
+    if coverage_BKS is not None and u_A is not None:
+        pairs_BSA.addcmul_(coverage_BKS[:, k].unsqueeze(2), u_A)
+    return pairs_BSA
+
+
+def additive_slope(pairs_BSA: Tensor, grad_BS: Tensor) -> tuple[Tensor, Tensor]:
+    """1 - tanh², the slope at each sum of query and key, and the gradient of v, given the gradient of the scores.
+
+    `pairs_BSA` is overwritten.
+    """
+    tanh_BSA = pairs_BSA.tanh_()
     grad_v_A = grad_BS.reshape(1, -1) @ tanh_BSA.flatten(0, 1)
     return tanh_BSA.square_().neg_().add_(1), grad_v_A.squeeze(0)
 
@@ -61,25 +104,48 @@ class AdditiveScore(nn.Module):
     """e = v_a·tanh(W_a s + U_a h), without biases (Bahdanau et al. 2015, appendix A.1.2).
 
     Luong's `concat`, v_a·tanh(W_a [s; h]), is the same function: its W_a is [W_a, U_a] side by side.
-    d_a (d_s + d_h + 1) parameters.
+    d_a (d_s + d_h + 1) parameters. With `coverage`, e = v_a·tanh(W_a s + U_a h + V_a C), C the sum of the weights that
+    the position had in earlier steps (Tu et al. 2016, eq. 6 and 8, without fertility), d_a parameters more.
     """
 
-    def __init__(self, query_size: int, annotation_size: int, attention_size: int) -> None:
+    def __init__(self, query_size: int, annotation_size: int, attention_size: int, coverage: bool = False) -> None:
         super().__init__()
         self.query = nn.Linear(query_size, attention_size, bias=False)
         self.key = nn.Linear(annotation_size, attention_size, bias=False)
         self.v = nn.Parameter(torch.empty(attention_size))
-        nn.init.uniform_(self.v, -(attention_size**-0.5), attention_size**-0.5)
+        self.coverage = nn.Parameter(torch.empty(attention_size)) if coverage else None
+        for vector in (self.v, self.coverage):
+            if vector is not None:
+                nn.init.uniform_(vector, -(attention_size**-0.5), attention_size**-0.5)
 
     def keys(self, annotations_BSE: Tensor) -> Tensor:
         """U_a h, [B, S, A]: it does not depend on the step and is computed once a sentence."""
         keys: Tensor = self.key(annotations_BSE)
         return keys
 
-    def forward(self, query_BKH: Tensor, keys_BSA: Tensor) -> Tensor:
-        """Scores [B, K, S] of every query against every key of its sentence."""
-        scores: Tensor = _AdditiveScores.apply(self.query(query_BKH), keys_BSA, self.v)  # type: ignore[no-untyped-call]
+    def forward(self, query_BKH: Tensor, keys_BSA: Tensor, coverage_BKS: Tensor | None = None) -> Tensor:
+        """Scores [B, K, S] of every query against every key of its sentence; coverage is what `coverage` is for."""
+        u_A = None if self.coverage is None or coverage_BKS is None else self.coverage
+        return self._scores(query_BKH, keys_BSA, None, coverage_BKS, u_A)
+
+    def near(self, query_BKH: Tensor, keys_BSA: Tensor, rows_BKW: Tensor) -> Tensor:
+        """Scores [B, K, W] against the keys at `rows_BKW` alone, which counts through the sentences of the batch."""
+        return self._scores(query_BKH, keys_BSA, rows_BKW, None, None)
+
+    def _scores(
+        self, query_BKH: Tensor, keys_BSA: Tensor, rows_BKW: Tensor | None, coverage_BKS: Tensor | None,
+        u_A: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        query_BKA = self.query(query_BKH)
+        scores: Tensor = _AdditiveScores.apply(  # type: ignore[no-untyped-call]
+            query_BKA, keys_BSA, self.v, rows_BKW, coverage_BKS, u_A
+        )
         return scores
+
+    @staticmethod
+    def positions_read(queries: int, width: int) -> int:
+        """The positions that windows of so many queries cost, where scoring without them costs all: one at a time."""
+        return width
 
 
 class DotScore(nn.Module):
@@ -96,6 +162,17 @@ class DotScore(nn.Module):
     def forward(self, query_BKH: Tensor, keys_BSH: Tensor) -> Tensor:
         """Scores [B, K, S] of every query against every key of its sentence."""
         return torch.bmm(query_BKH * self.factor, keys_BSH.transpose(1, 2))
+
+    def near(self, query_BKH: Tensor, keys_BSH: Tensor, rows_BKW: Tensor) -> Tensor:
+        """Scores [B, K, W] against the keys at `rows_BKW` alone, which counts through the sentences of the batch."""
+        near_NWH = nn.functional.embedding(rows_BKW.flatten(0, 1), keys_BSH.flatten(0, 1))
+        scores_N1W = torch.bmm((query_BKH * self.factor).flatten(0, 1).unsqueeze(1), near_NWH.transpose(1, 2))
+        return scores_N1W.view(rows_BKW.shape)
+
+    @staticmethod
+    def positions_read(queries: int, width: int) -> int:
+        """The positions that windows of so many queries cost, where scoring without them costs all: copied for each."""
+        return queries * width
 
 
 class GeneralScore(DotScore):

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import BahdanauConfig, LuongConfig, PlainConfig
-from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, masked_softmax
+from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, attend, masked_softmax
 from nmt.model.encoder import Encoding
 from nmt.model.recurrence import BahdanauLoop
 from nmt.model.recurrent import Hidden, RecurrentStack, cell_weights
+from nmt.model.window import make_window
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,21 @@ class Memory:
 
 @dataclass(frozen=True)
 class DecoderState:
-    """What a step hands to the next: hidden states, and the readout that input feeding gives back."""
+    """What a step hands to the next: hidden states, the steps so far, and what some decoders need beside them.
+
+    `feed_NR` is the readout that input feeding gives back, `coverage_NS` the sum of each position's weights so far.
+    """
 
     hidden: Hidden
+    steps: int = 0
     feed_NR: Tensor | None = None
+    coverage_NS: Tensor | None = None
 
     def select(self, rows_N: Tensor) -> DecoderState:
         """The states of the hypotheses that `rows_N` names."""
         feed_NR = None if self.feed_NR is None else self.feed_NR[rows_N]
-        return DecoderState(tuple(tensor[rows_N] for tensor in self.hidden), feed_NR)
+        coverage_NS = None if self.coverage_NS is None else self.coverage_NS[rows_N]
+        return DecoderState(tuple(tensor[rows_N] for tensor in self.hidden), self.steps, feed_NR, coverage_NS)
 
 
 Decoded = tuple[Tensor, DecoderState, Tensor]
@@ -106,17 +113,13 @@ class Decoder(nn.Module, ABC):
         return torch.stack(readouts, 1), torch.stack(weights, 1)
 
 
-def attend(weights_BKS: Tensor, annotations_BSE: Tensor) -> Tensor:
-    """The context c = Σ_j α_j h_j of each query, [B, K, E]."""
-    return torch.bmm(weights_BKS, annotations_BSE)
-
-
 class BahdanauDecoder(Decoder):
     """Attention before the step, with s_{t-1} (Bahdanau et al. 2015, section 3.1 and appendix A).
 
     e_tj = v_a·tanh(W_a s_{t-1} + U_a h_j); s_t = GRU([y_{t-1}; c_t], s_{t-1}). torch's GRU applies the reset gate
     after the product with the state, the paper before it. Readout: `state` s_t; `deep` tanh(W_r [s_t; c_t; y_{t-1}]);
-    `maxout` the larger of each pair of U_o s_{t-1} + V_o y_{t-1} + C_o c_t (appendix A.2.2).
+    `maxout` the larger of each pair of U_o s_{t-1} + V_o y_{t-1} + C_o c_t (appendix A.2.2). With `coverage` the sum of
+    the weights that position j had in earlier steps enters its score (Tu et al. 2016).
     """
 
     def __init__(
@@ -126,7 +129,7 @@ class BahdanauDecoder(Decoder):
         size = config.hidden_size
         rnn = RecurrentStack(config.cell, embedding_size + annotation_size, size, config.num_layers, dropout)
         super().__init__(rnn, start_size)
-        self.attention = AdditiveScore(size, annotation_size, config.attention_size)
+        self.attention = AdditiveScore(size, annotation_size, config.attention_size, config.coverage)
         self.readout_kind = config.readout
         self.readout_size = readout_size
         if config.readout != "state":
@@ -136,14 +139,25 @@ class BahdanauDecoder(Decoder):
     def keys(self, annotations_BSE: Tensor) -> Tensor:
         return self.attention.keys(annotations_BSE)
 
+    def init_state(self, memory: Memory) -> DecoderState:
+        state = super().init_state(memory)
+        if self.attention.coverage is None:
+            return state
+        return replace(state, coverage_NS=torch.zeros_like(memory.annotations_BSE[:, :, 0]))
+
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         before_NH = self.rnn.top(state.hidden)
         query_BKH = before_NH.view(len(memory.mask_BS), -1, before_NH.shape[-1])
-        weights_BKS = masked_softmax(self.attention(query_BKH, memory.keys_BSA), memory.mask_BS)
+        coverage_NS = state.coverage_NS
+        coverage_BKS = None if coverage_NS is None else coverage_NS.view(*query_BKH.shape[:2], -1)
+        weights_BKS = masked_softmax(self.attention(query_BKH, memory.keys_BSA, coverage_BKS), memory.mask_BS)
         context_NE = attend(weights_BKS, memory.annotations_BSE).flatten(0, 1)
         hidden = self.rnn.step(torch.cat([embedded_ND, context_NE], -1), state.hidden)
         readout_NR = self.read_out(before_NH, self.rnn.top(hidden), context_NE, embedded_ND)
-        return readout_NR, DecoderState(hidden), weights_BKS.flatten(0, 1)
+        weights_NS = weights_BKS.flatten(0, 1)
+        if coverage_NS is not None:
+            coverage_NS = coverage_NS + weights_NS
+        return readout_NR, DecoderState(hidden, state.steps + 1, coverage_NS=coverage_NS), weights_NS
 
     def read_out(self, before: Tensor, after: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
         """The readout from s_{t-1}, s_t, c_t and y_{t-1}, their last axes H, H, E, D."""
@@ -173,6 +187,7 @@ class BahdanauDecoder(Decoder):
             torch.cat([self.attention.query.weight, w_state]),
             b_state,
             self.attention.v,
+            self.attention.coverage,
         )
         after_BTH, context_BTE = states_TBH.transpose(0, 1), contexts_TBE.transpose(0, 1)
         before_BTH = torch.cat([state.hidden[0].unsqueeze(1), after_BTH[:, :-1]], 1)
@@ -184,8 +199,8 @@ class LuongDecoder(Decoder):
     """Attention after the step, with s_t (Luong et al. 2015, section 3).
 
     s_t = GRU(y_{t-1}, s_{t-1}); s̃_t = tanh(W_c [s_t; c_t]). With `input_feeding` the cell reads [y_{t-1}; s̃_{t-1}]
-    (section 3.3), s̃_0 = 0. Luong used stacked LSTMs (`cell: lstm`, `num_layers`); torch's GRU applies the reset gate
-    after the product with the state.
+    (section 3.3), s̃_0 = 0. With `window` attention is local (section 3.2). Luong used stacked LSTMs (`cell: lstm`,
+    `num_layers`); torch's GRU applies the reset gate after the product with the state.
     """
 
     def __init__(
@@ -205,6 +220,7 @@ class LuongDecoder(Decoder):
                 self.attention = GeneralScore(size, annotation_size, config.scale)
             case "concat":
                 self.attention = AdditiveScore(size, annotation_size, config.attention_size)
+        self.window = make_window(config.window, size) if config.window is not None else None
         self.readout_size = readout_size
         self.readout = nn.Linear(size + annotation_size, readout_size, bias=False)
 
@@ -218,25 +234,33 @@ class LuongDecoder(Decoder):
         feed_NR = memory.annotations_BSE.new_zeros(len(memory.mask_BS), self.readout_size)
         return replace(state, feed_NR=feed_NR)
 
-    def read_out(self, states_BKH: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """s̃ [B, K, R] and the weights [B, K, S] of K states of each sentence."""
-        weights_BKS = masked_softmax(self.attention(states_BKH, memory.keys_BSA), memory.mask_BS)
-        context_BKE = attend(weights_BKS, memory.annotations_BSE)
+    def read_out(self, states_BKH: Tensor, steps_K: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """s̃ [B, K, R] and the weights [B, K, S] of K states of each sentence; `steps_K` are their t, from 1."""
+        if self.window is None:
+            weights_BKS = masked_softmax(self.attention(states_BKH, memory.keys_BSA), memory.mask_BS)
+            context_BKE = attend(weights_BKS, memory.annotations_BSE)
+        else:
+            weights_BKS, context_BKE = self.window(
+                self.attention, states_BKH, steps_K, memory.keys_BSA, memory.annotations_BSE, memory.mask_BS
+            )
         return self.readout(torch.cat([states_BKH, context_BKE], -1)).tanh(), weights_BKS
 
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         input_NX = embedded_ND if state.feed_NR is None else torch.cat([embedded_ND, state.feed_NR], -1)
         hidden = self.rnn.step(input_NX, state.hidden)
         top_NH = self.rnn.top(hidden)
-        readout_BKR, weights_BKS = self.read_out(top_NH.view(len(memory.mask_BS), -1, top_NH.shape[-1]), memory)
+        states_BKH = top_NH.view(len(memory.mask_BS), -1, top_NH.shape[-1])
+        steps_K = torch.full((states_BKH.shape[1],), state.steps + 1, device=top_NH.device)
+        readout_BKR, weights_BKS = self.read_out(states_BKH, steps_K, memory)
         readout_NR = readout_BKR.flatten(0, 1)
         feed_NR = readout_NR if self.input_feeding else None
-        return readout_NR, DecoderState(hidden, feed_NR), weights_BKS.flatten(0, 1)
+        return readout_NR, DecoderState(hidden, state.steps + 1, feed_NR), weights_BKS.flatten(0, 1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         if self.input_feeding:
             return super().forward(embedded_BTD, state, memory)
-        return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), memory)
+        steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
+        return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), steps_T, memory)
 
 
 class PlainDecoder(Decoder):
@@ -272,7 +296,7 @@ class PlainDecoder(Decoder):
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         embedded_BKD = embedded_ND.view(len(memory.mask_BS), -1, embedded_ND.shape[-1])
         hidden = self.rnn.step(self.cell_input(embedded_BKD, memory).flatten(0, 1), state.hidden)
-        return self.rnn.top(hidden), DecoderState(hidden), embedded_ND[:, :0]
+        return self.rnn.top(hidden), DecoderState(hidden, state.steps + 1), embedded_ND[:, :0]
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         states_BTH = self.rnn.sequence(self.cell_input(embedded_BTD, memory), state.hidden)

@@ -61,4 +61,4 @@ class Encoder(nn.Module):
         last_BH = x_BSX[torch.arange(len(lengths_B), device=x_BSX.device), lengths_B - 1, : self.hidden_size]
         start_BH = x_BSX[:, 0, self.hidden_size :] if self.bidirectional else last_BH
         summary_BE = torch.cat([last_BH, start_BH], -1) if self.bidirectional else last_BH
-        return Encoding(x_BSX, mask_BS, start_BH, summary_BE)
+        return Encoding(x_BSX.contiguous(), mask_BS, start_BH, summary_BE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig
+from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig, WindowConfig
 from nmt.model.seq2seq import Seq2Seq, build_model
 
 VOCABULARY = 11
@@ -14,6 +14,10 @@ DECODERS: dict[str, DecoderConfig] = {
     "bahdanau-state": BahdanauConfig(hidden_size=6, attention_size=5, readout="state"),
     "bahdanau-maxout": BahdanauConfig(hidden_size=6, attention_size=5, readout="maxout"),
     "bahdanau-lstm-2": BahdanauConfig(hidden_size=6, attention_size=5, cell="lstm", num_layers=2),
+    "bahdanau-coverage": BahdanauConfig(hidden_size=6, attention_size=5, coverage=True),
+    "bahdanau-coverage-lstm-2": BahdanauConfig(
+        hidden_size=6, attention_size=5, coverage=True, cell="lstm", num_layers=2
+    ),
     "luong-dot": LuongConfig(kind="luong", hidden_size=8, score="dot"),
     "luong-dot-scaled": LuongConfig(kind="luong", hidden_size=8, score="dot", scale=True),
     "luong-general": LuongConfig(kind="luong", hidden_size=6, score="general"),
@@ -21,6 +25,38 @@ DECODERS: dict[str, DecoderConfig] = {
     "luong-feed": LuongConfig(kind="luong", hidden_size=6, score="general", input_feeding=True),
     "luong-concat-feed-lstm-2": LuongConfig(
         kind="luong", hidden_size=6, score="concat", attention_size=5, input_feeding=True, cell="lstm", num_layers=2
+    ),
+    "luong-monotonic": LuongConfig(
+        kind="luong", hidden_size=6, score="general", window=WindowConfig(kind="monotonic", half_width=2)
+    ),
+    "luong-predictive": LuongConfig(
+        kind="luong", hidden_size=6, score="general", window=WindowConfig(kind="predictive", half_width=1)
+    ),
+    "luong-dot-predictive-wide": LuongConfig(
+        kind="luong", hidden_size=8, score="dot", scale=True, window=WindowConfig(kind="predictive", half_width=9)
+    ),
+    "luong-concat-monotonic-feed": LuongConfig(
+        kind="luong",
+        hidden_size=6,
+        score="concat",
+        attention_size=5,
+        input_feeding=True,
+        window=WindowConfig(kind="monotonic", half_width=1),
+    ),
+    "luong-concat-predictive-feed": LuongConfig(
+        kind="luong",
+        hidden_size=6,
+        score="concat",
+        attention_size=5,
+        input_feeding=True,
+        window=WindowConfig(kind="predictive", half_width=1),
+    ),
+    "luong-concat-predictive": LuongConfig(
+        kind="luong",
+        hidden_size=6,
+        score="concat",
+        attention_size=5,
+        window=WindowConfig(kind="predictive", half_width=2),
     ),
     "none": PlainConfig(kind="none", hidden_size=6),
     "none-feed-lstm": PlainConfig(kind="none", hidden_size=6, feed_context=True, cell="lstm"),

@@ -51,16 +51,18 @@ def test_gradients_of_the_whole_model_equal_numerical_ones(name: str) -> None:
     assert torch.autograd.gradcheck(readouts, values, fast_mode=True)
 
 
-def test_gradients_of_bahdanaus_loop_equal_numerical_ones() -> None:
+@pytest.mark.parametrize("coverage", [False, True])
+def test_gradients_of_bahdanaus_loop_equal_numerical_ones(coverage: bool) -> None:
     torch.manual_seed(2)
     steps, batch, positions, e, h, a = 3, 2, 4, 3, 2, 3
     shapes = ((steps, batch, 3 * h), (batch, h), (batch, positions, a), (batch, positions, e))
-    shapes += ((3 * h, e), (a + 3 * h, h), (3 * h,), (a,))
+    shapes += ((3 * h, e), (a + 3 * h, h), (3 * h,), (a,), (a,))[: 5 if coverage else 4]
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
 
     def loop(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return BahdanauLoop.apply(*args[:4], mask_BS, *args[4:])  # type: ignore[no-any-return, no-untyped-call]
+        u_A = args[8] if coverage else None
+        return BahdanauLoop.apply(*args[:4], mask_BS, *args[4:8], u_A)  # type: ignore[no-any-return, no-untyped-call]
 
     assert torch.autograd.gradcheck(loop, tensors)
 
@@ -91,9 +93,13 @@ def test_a_sentence_does_not_depend_on_its_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTIVE)
-def test_weights_of_every_step_sum_to_one(name: str) -> None:
+def test_weights_of_every_step_sum_to_one_or_in_predictive_windows_to_at_most_one(name: str) -> None:
     _, weights_BTS = small_model(name)(*small_batch())
-    torch.testing.assert_close(weights_BTS.sum(-1), torch.ones(3, 5, dtype=torch.float64))
+    sums_BT = weights_BTS.sum(-1)
+    if "predictive" in name:
+        assert ((sums_BT > 0) & (sums_BT <= 1)).all()
+    else:
+        torch.testing.assert_close(sums_BT, torch.ones(3, 5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", ATTENTIVE)

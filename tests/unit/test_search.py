@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -42,6 +43,49 @@ def test_the_forced_score_of_a_hypothesis_is_its_beam_score(name: str) -> None:
             assert found.log_prob == pytest.approx(log_prob, abs=1e-6)
             length = len(found.tokens) + (not found.length_limited)
             assert found.score == pytest.approx(log_prob / ((5 + length) / 6), abs=1e-6)
+
+
+@torch.no_grad()
+def forced_coverage_penalty(model: Seq2Seq, source: list[int], target: tuple[int, ...], beta: float) -> float:
+    """cp by the weights of teacher forcing."""
+    _, weights_BTS = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+    return beta * sum(math.log(min(1.0, float(total))) for total in weights_BTS[0].sum(0))
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "bahdanau-coverage", "luong-feed"])
+def test_the_coverage_penalty_is_of_the_weights_along_the_back_pointers(name: str) -> None:
+    model, beta = small_model(name), 0.7
+    with torch.no_grad():
+        model.output.bias[EOS] += 2  # so that hypotheses end before the limit
+    best = search(model, n_best=4, beta=beta)
+    for source, hypotheses in zip(SOURCES, best, strict=True):
+        ended = [found for found in hypotheses if not found.length_limited]
+        assert ended
+        for found in ended:
+            expected = found.log_prob / length_penalty(len(found.tokens) + 1, 1.0)
+            expected += forced_coverage_penalty(model, source, found.tokens, beta)
+            assert found.score == pytest.approx(expected, abs=1e-6)
+        assert [found.score for found in ended] == sorted((found.score for found in ended), reverse=True)
+
+
+def test_the_coverage_penalty_finds_what_exhaustive_search_finds() -> None:
+    model, limit, beta = small_model("bahdanau"), 4, 0.5
+    targets = [t for n in range(limit) for t in itertools.product(range(4, VOCABULARY), repeat=n)]
+    for source in SOURCES[:2]:
+        scored = {
+            target: forced_log_prob(model, source, target) / length_penalty(len(target) + 1, 1.0)
+            + forced_coverage_penalty(model, source, target, beta)
+            for target in targets
+        }
+        found = search(model, [source], beam_size=400, beta=beta, max_lengths=[limit], n_best=5)[0]
+        best = sorted(scored, key=lambda target: -scored[target])[:5]
+        assert [hypothesis.tokens for hypothesis in found if not hypothesis.length_limited] == best
+
+
+def test_a_position_without_any_weight_leaves_the_coverage_penalty_finite() -> None:
+    model = small_model("luong-monotonic")
+    for hypotheses in search(model, [[4, 5, 6, 7, 8, 9, 10, 4, 5, 3]], beta=1.0, max_lengths=[3], n_best=2):
+        assert all(np.isfinite(found.score) for found in hypotheses)
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong-feed", "none"])
