@@ -70,6 +70,16 @@ LengthPenaltyOption = Annotated[
         help="Larger favours long translations. [default: the run's setting]",
     ),
 ]
+CoveragePenaltyOption = Annotated[
+    float | None,
+    typer.Option(
+        "--coverage-penalty",
+        min=0,
+        max=10,
+        metavar="B",
+        help="Larger disfavours leaving source words out. [default: the run's setting]",
+    ),
+]
 BatchOption = Annotated[
     int, typer.Option("--batch-tokens", min=1, metavar="N", help="Source pieces translated at once, padding included.")
 ]
@@ -92,15 +102,29 @@ def open_run(path: Path | None) -> RunDir:
     return run
 
 
-def search_settings(run: RunDir, beam: int | None, length_penalty: float | None, n_best: int = 1) -> SearchConfig:
-    """Return the run's search settings with what the command line changes; a beam holds n_best hypotheses at least."""
+def search_settings(
+    run: RunDir,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    coverage_penalty: float | None = None,
+    n_best: int = 1,
+) -> SearchConfig:
+    """Return the run's search settings with what the command line changes; a beam holds n_best hypotheses at least.
+
+    Raises:
+        NmtError: if a coverage penalty is asked of a model without attention.
+    """
     from nmt.config import load_config, search_with
 
-    search = load_config(str(run.config)).search
-    changes: dict[str, object] = {"beam_size": beam if beam is not None else max(search.beam_size, n_best)}
+    config = load_config(str(run.config))
+    if coverage_penalty and config.model.decoder.kind == "none":
+        raise NmtError(f"{run.path}: a model of kind none has no attention that a coverage penalty could be taken of.")
+    changes: dict[str, object] = {"beam_size": beam if beam is not None else max(config.search.beam_size, n_best)}
     if length_penalty is not None:
         changes["length_penalty"] = length_penalty
-    return search_with(search, changes)
+    if coverage_penalty is not None:
+        changes["coverage_penalty"] = coverage_penalty
+    return search_with(config.search, changes)
 
 
 def load_translator(run: RunDir, checkpoint: Path | None, device: str, search: SearchConfig) -> Translator:

@@ -13,6 +13,7 @@ from nmt.cli.options import (
     BatchOption,
     BeamOption,
     CheckpointOption,
+    CoveragePenaltyOption,
     DeviceOption,
     LengthPenaltyOption,
     RunOption,
@@ -50,6 +51,7 @@ def translate(
     n_best: Annotated[int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Translations a line.")] = 1,
     batch_tokens: BatchOption = 4096,
     length_penalty: LengthPenaltyOption = None,
+    coverage_penalty: CoveragePenaltyOption = None,
     checkpoint: CheckpointOption = None,
     device: DeviceOption = "auto",
     form: Annotated[
@@ -70,7 +72,8 @@ def translate(
                      line number, rank, score, translation, tabs between; both count from 1
     --format jsonl   one object a line: line, text, score, n_best (a list of text and score)
 
-    A score is the log probability divided by the length penalty: nearer to 0 is better. A blank line stays blank.
+    A score is the log probability divided by the length penalty, less the coverage penalty if there is one: nearer to
+    0 is better. A blank line stays blank.
     """
     if texts and input_file is not None:
         raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
@@ -82,7 +85,8 @@ def translate(
 
     opened = open_run(run)
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
-        translator = load_translator(opened, checkpoint, device, search_settings(opened, beam, length_penalty, n_best))
+        search = search_settings(opened, beam, length_penalty, coverage_penalty, n_best)
+        translator = load_translator(opened, checkpoint, device, search)
         with replacing(output) if output is not None else standard_output() as out:
             blocks = read_blocks(stream, name)
             results = translator.stream(blocks, n_best=n_best, batch_tokens=batch_tokens)
@@ -122,6 +126,7 @@ def evaluate(
     checkpoint: CheckpointOption = None,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
+    coverage_penalty: CoveragePenaltyOption = None,
     batch_tokens: BatchOption = 4096,
     device: DeviceOption = "auto",
 ) -> None:
@@ -151,7 +156,7 @@ def evaluate(
             src=src,
             tgt=tgt,
             checkpoint=checkpoint,
-            search=search_settings(opened, beam, length_penalty),
+            search=search_settings(opened, beam, length_penalty, coverage_penalty),
             device=device,
             batch_tokens=batch_tokens,
         )
