@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
@@ -32,6 +33,24 @@ MAX_LINE_BYTES = 1 << 16
 
 _TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high.*<= (\d+)", re.DOTALL)
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+
+
+# SentencePiece tells where pieces stand in the text in one form up to 0.2.1, and in another one since.
+_MAPPING = hasattr(sentencepiece.SentencePieceProcessor, "EncodeAsOffsetMapping")
+_WITH_OFFSETS: Any = "offset_mapping" if _MAPPING else "immutable_proto"
+
+
+@dataclass(frozen=True)
+class Spans:
+    """A text, its ids, and the characters [begin, end) of the text that each piece stands for.
+
+    The range of a piece may be empty: what is spelt in several pieces belongs to the last of them, and the blank
+    between two words is nobody's where it is a piece of its own ("▁").
+    """
+
+    text: str
+    ids: list[int]
+    ranges: list[tuple[int, int]]
 
 
 class Tokenizer:
@@ -64,14 +83,22 @@ class Tokenizer:
         Raises:
             NmtError: if a line is no Unicode text (an argument that was not UTF-8).
         """
+        encoded: list[list[int]] = self._encode(lines, int)
+        return encoded
+
+    def encode_spans(self, lines: Sequence[str]) -> list[Spans]:
+        """Return the ids of each line as `encode` does, each with its characters. Raises as `encode` does."""
+        rows = self._encode(lines, _WITH_OFFSETS)
+        return [_spans(row, line) for row, line in zip(rows, lines, strict=True)]
+
+    def _encode(self, lines: Sequence[str], form: Any) -> Any:
         try:
-            encoded: list[list[int]] = self._model.encode(list(lines), out_type=int, num_threads=-1)
+            return self._model.encode(list(lines), out_type=form, num_threads=-1)
         except (RuntimeError, TypeError, UnicodeEncodeError) as error:
             for number, line in enumerate(lines, 1):
                 if not is_unicode(line):
                     raise NmtError(f"text {number} is not UTF-8: {line!a}") from error
             raise
-        return encoded
 
     def decode(self, ids: Sequence[Iterable[int]]) -> list[str]:
         """Return the text of each sequence, always one line: a line break that the pieces spell becomes a blank.
@@ -81,9 +108,31 @@ class Tokenizer:
         texts: list[str] = self._model.decode([[int(i) for i in row] for row in ids], num_threads=-1)
         return [one_line(text) for text in texts]
 
+    def decode_spans(self, ids: Sequence[Iterable[int]]) -> list[Spans]:
+        """Return the text of each sequence and the characters of each id.
+
+        The text is as the pieces spell it: `one_line` of it is what `decode` gives.
+        """
+        rows = [[int(i) for i in row] for row in ids]
+        return [_spans(row) for row in self._model.decode(rows, out_type=_WITH_OFFSETS, num_threads=-1)]
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id, to be shown: "▁" marks the start of a word."""
         return [self._model.id_to_piece(int(i)) for i in ids]
+
+
+def _spans(row: Any, text: str | None = None) -> Spans:
+    """Return what SentencePiece tells of one text in either of its forms; it does not repeat a text it encoded."""
+    if _MAPPING:
+        ids, pieces, ranges = row["ids"], row["pieces"], row["offsets"]
+        found = row["text"] if text is None else text
+    else:
+        entries = [(piece.id, piece.piece, (piece.begin, piece.end)) for piece in row.pieces]
+        ids, pieces, ranges = [list(column) for column in zip(*entries)] if entries else ([], [], [])
+        found = row.text if text is None else text
+    if "▁" in pieces:
+        ranges = [(end, end) if piece == "▁" else (begin, end) for piece, (begin, end) in zip(pieces, ranges)]
+    return Spans(found, ids, ranges)
 
 
 @dataclass
