@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config import Config, DataConfig
+from nmt.data.alignments import AlignmentReader, PieceLinks
 from nmt.data.corpus import FIRST_LINES, PairFilter, PairSource, text_digest
 from nmt.data.sources import Pair
 from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.data.text import file_stamp
 from nmt.data.tokenizer import UNK, LearningStats, Tokenizers
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
@@ -94,10 +96,16 @@ class _Corpora:
         self.held_out = {"dev": opened([data.dev])}
         if data.test is not None:
             self.held_out["test"] = opened([data.test])
+        self.alignments = data.train_alignments
 
     def all(self) -> list[PairSource]:
         """Return every source."""
         return [*self.train, *itertools.chain.from_iterable(self.held_out.values())]
+
+    def stamps(self) -> list[list[Any]]:
+        """Return what changes whenever any of the data may have changed."""
+        stamps = [source.stamp() for source in self.all()]
+        return stamps if self.alignments is None else [*stamps, file_stamp(self.alignments)]
 
 
 def _fingerprint(config: Config, corpora: _Corpora) -> str:
@@ -107,7 +115,7 @@ def _fingerprint(config: Config, corpora: _Corpora) -> str:
         "sentencepiece": version("sentencepiece"),  # another one may learn other pieces
         "data": config.data.model_dump(mode="json"),
         "tokenizer": config.tokenizer.model_dump(mode="json"),
-        "stamps": [source.stamp() for source in corpora.all()],
+        "stamps": corpora.stamps(),
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -181,7 +189,7 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     data = config.data
     # One pass to count, and to meet every fault of the data before any time is spent on learning.
     counts = {split: _count(sources, split, reporter) for split, sources in corpora.held_out.items()}
-    counts["train"] = _count(corpora.train, "train", reporter)
+    counts["train"] = _count(corpora.train, "train", reporter, corpora.alignments)
 
     tokenizer_dir = folder / "tokenizer"
     tokenizer_dir.mkdir()
@@ -202,7 +210,8 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
         report[split] = encoder.write(folder / f"{split}.arrow", held_out=held_out[split])
     pair_filter = PairFilter(data.max_length, data.max_ratio, data.drop_duplicates)
     encoder = _Encoder("train", corpora.train, tokenizers, counts["train"], reporter)
-    report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, compare=held_out)
+    links = PieceLinks(corpora.alignments, tokenizers) if corpora.alignments is not None else None
+    report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, links=links, compare=held_out)
     if not pair_filter.kept:
         raise NmtError(
             f"no training pair is left of {pair_filter.read:,}: {_drops_text(report['train'])}. Look at the source's"
@@ -214,21 +223,26 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     return report
 
 
-def _count(sources: Sequence[PairSource], split: str, reporter: Reporter) -> int:
-    """Read everything once; return the number of pairs.
+def _count(sources: Sequence[PairSource], split: str, reporter: Reporter, alignments: str | None = None) -> int:
+    """Read everything once, the file of alignments too; return the number of pairs.
 
     Raises:
         NmtError: if there are none, and for whatever is wrong with the data.
     """
     task = f"Reading {split}"
     total = 0
+    reader = AlignmentReader(alignments) if alignments is not None else None
     for source in sources:
         first = total
         for batch in _batches(source):
+            if reader is not None:
+                reader.read(batch)
             total += len(batch)
             reporter.progress(task, total, None)
         if total == first:
             raise NmtError(f"{source.label}: no pairs in it. data.{split} needs at least one")
+    if reader is not None:
+        reader.finish(total)
     reporter.progress(task, total, total)
     return total
 
@@ -305,6 +319,7 @@ class _Encoder:
         path: Path,
         *,
         pair_filter: PairFilter | None = None,
+        links: PieceLinks | None = None,
         held_out: _HeldOut | None = None,
         compare: dict[str, _HeldOut] | None = None,
     ) -> dict[str, Any]:
@@ -313,24 +328,27 @@ class _Encoder:
         Args:
             path: the file.
             pair_filter: decides what is kept; without one everything is.
+            links: the alignments of the pairs, only together with a filter; those of kept pairs go into the file.
             held_out: gets the source sentences.
             compare: dev and test; the kept source sentences that are in them are noted there.
         """
         src_lengths, tgt_lengths = _Lengths(), _Lengths()
         read = kept = blank = 0
-        with CorpusWriter(path) as writer:
+        with CorpusWriter(path, links=links is not None) as writer:
             for source, first_line, batch in self._numbered():
                 src_ids = self.tokenizers.src.encode([src for src, _ in batch])
                 tgt_ids = self.tokenizers.tgt.encode([tgt for _, tgt in batch])
                 read += len(batch)
+                pieces: list[list[int]] | None = None
                 if pair_filter is not None:
                     rows = zip(batch, src_ids, tgt_ids, itertools.count(first_line))
                     chosen = [pair_filter.keep(p, s, t, source.label, line) for p, s, t, line in rows]
+                    pieces = links.read(batch, chosen) if links is not None else None
                     batch = list(itertools.compress(batch, chosen))
                     src_ids = list(itertools.compress(src_ids, chosen))
                     tgt_ids = list(itertools.compress(tgt_ids, chosen))
                 src_text, tgt_text = [src for src, _ in batch], [tgt for _, tgt in batch]
-                writer.write(src_ids, tgt_ids, src_text, tgt_text)
+                writer.write(src_ids, tgt_ids, src_text, tgt_text, pieces)
                 src_lengths.add(src_ids)
                 tgt_lengths.add(tgt_ids)
                 kept += len(batch)
@@ -340,21 +358,20 @@ class _Encoder:
                 if compare:
                     _note_overlap(src_text, compare)
                 self.reporter.progress(f"Encoding {self.split}", read, self.total)
-        drops = pair_filter.dropped if pair_filter is not None else {}
-        return {
+        if links is not None:
+            links.finish(read)
+        report = {
             "sources": [source.label for source in self.sources],
             "unit": "line" if all(source.unit == "line" for source in self.sources) else "row",
             "read": read,
             "kept": kept,
-            "dropped": {
-                reason: {"count": d.count, "first": [{"source": label, "line": line} for label, line in d.first]}
-                for reason, d in drops.items()
-            },
+            "dropped": _drops_report(pair_filter),
             "blank": blank,
             "line_breaks_folded": sum(source.folded for source in self.sources),
             "src": src_lengths.report(),
             "tgt": tgt_lengths.report(),
         }
+        return report if links is None else report | {"alignments": links.report()}
 
     def _numbered(self) -> Iterator[tuple[PairSource, int, list[Pair]]]:
         """Yield batches with their source and the number of their first line in it."""
@@ -363,6 +380,14 @@ class _Encoder:
             for batch in _batches(source):
                 yield source, line, batch
                 line += len(batch)
+
+
+def _drops_report(pair_filter: PairFilter | None) -> dict[str, Any]:
+    drops = pair_filter.dropped if pair_filter is not None else {}
+    return {
+        reason: {"count": d.count, "first": [{"source": label, "line": line} for label, line in d.first]}
+        for reason, d in drops.items()
+    }
 
 
 def _note_overlap(lines: Iterable[str], compare: dict[str, _HeldOut]) -> None:
@@ -399,6 +424,8 @@ def _warnings(report: dict[str, Any]) -> list[str]:
     for split in ("train", *report["overlap"]):
         if folded := report[split]["line_breaks_folded"]:
             warnings.append(f"{folded:,} {split} pairs had a line break inside a text; it was replaced by a blank")
+    if (found := report["train"].get("alignments")) and not found["pairs"]:
+        warnings.append(f"{found['file']} has alignments of dropped pairs alone: nothing guides attention")
     if skipped := report["vocabulary"]["skipped_long"]:
         warnings.append(f"{skipped:,} lines over 65,536 bytes were left out when the pieces were learnt")
     return warnings
@@ -410,6 +437,11 @@ def format_report(report: dict[str, Any]) -> str:
     out = [f"Data report, {languages['src']} to {languages['tgt']}"]
     out.append(f"  train  {train['read']:,} pairs read, {train['kept']:,} kept; {_lengths_text(train)}")
     out += [f"         {line}" for line in _drops_lines(train)]
+    if found := train.get("alignments"):
+        out.append(
+            f"         {found['pairs']:,} with an alignment, {found['links_per_target_word']:.2f} links a target word"
+            f" ({found['file']})"
+        )
     for split in ("dev", "test"):
         if part := report.get(split):
             unknown = f"unknown {part['src']['unknown_rate']:.2%} src, {part['tgt']['unknown_rate']:.2%} tgt"

@@ -1,6 +1,6 @@
 """Batches of similar length under a token budget, in an order that a seed, an epoch and a position fix.
 
-Axes: B sentences, S source positions, T target positions.
+Axes: B sentences, S source positions, T target positions, L links between pieces.
 """
 
 from __future__ import annotations
@@ -20,10 +20,25 @@ Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Alignment:
+    """The links of a batch: piece `tgt_L` of sentence `rows_L` should attend to source position `src_L` by `shares_L`.
+
+    A target piece with n links gives each a share of 1/n; `pieces` is the number of target pieces with links.
+    """
+
+    rows_L: Tensor
+    tgt_L: Tensor
+    src_L: Tensor
+    shares_L: Tensor
+    pieces: int
+
+
+@dataclass(frozen=True)
 class Batch:
     """Pairs as padded ids: the source ended by EOS, `tgt_in` started by BOS, `tgt_out` ended by EOS.
 
-    `tgt_mask_BT` is True on real target positions; `pairs` are the pairs' numbers in their corpus.
+    `tgt_mask_BT` is True on real target positions; `pairs` are the pairs' numbers in their corpus; `alignment` is None
+    where no pair has links.
     """
 
     src_BS: Tensor
@@ -33,6 +48,7 @@ class Batch:
     tgt_mask_BT: Tensor
     tgt_tokens: int
     pairs: Indices
+    alignment: Alignment | None = None
 
     def to(self, device: torch.device) -> Batch:
         """The batch on `device`; on a GPU the copy does not wait."""
@@ -41,6 +57,15 @@ class Batch:
             pinned = tensor.pin_memory() if device.type == "cuda" else tensor
             return pinned.to(device, non_blocking=True)
 
+        alignment = self.alignment
+        if alignment is not None:
+            alignment = Alignment(
+                moved(alignment.rows_L),
+                moved(alignment.tgt_L),
+                moved(alignment.src_L),
+                moved(alignment.shares_L),
+                pieces=alignment.pieces,
+            )
         return Batch(
             moved(self.src_BS),
             moved(self.src_lengths_B),
@@ -49,6 +74,7 @@ class Batch:
             moved(self.tgt_mask_BT),
             tgt_tokens=self.tgt_tokens,
             pairs=self.pairs,
+            alignment=alignment,
         )
 
 
@@ -77,6 +103,26 @@ def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
         torch.from_numpy(mask_BT),
         tgt_tokens=sum(tgt_lengths),
         pairs=pairs,
+        alignment=_alignment(corpus, pairs) if corpus.linked else None,
+    )
+
+
+def _alignment(corpus: EncodedCorpus, pairs: Indices) -> Alignment | None:
+    """The links of these pairs; None if they have none."""
+    links = [corpus.links(int(pair)) for pair in pairs]
+    rows_L = np.repeat(np.arange(len(links)), [len(each) for each in links])
+    if not len(rows_L):
+        return None
+    tgt_L, src_L = np.concatenate(links).astype(np.int64).T.copy()
+    piece_L = rows_L * (tgt_L.max() + 1) + tgt_L  # a number for each target piece of the batch
+    _, place_L, counts = np.unique(piece_L, return_inverse=True, return_counts=True)
+    shares_L = (1 / counts)[place_L].astype(np.float32)
+    return Alignment(
+        torch.from_numpy(rows_L),
+        torch.from_numpy(tgt_L),
+        torch.from_numpy(src_L),
+        torch.from_numpy(shares_L),
+        pieces=len(counts),
     )
 
 

@@ -17,6 +17,7 @@ Ids = npt.NDArray[np.int32]
 
 _IDS = pa.list_(pa.int32())
 SCHEMA = pa.schema([("src_ids", _IDS), ("tgt_ids", _IDS), ("src_text", pa.large_utf8()), ("tgt_text", pa.large_utf8())])
+LINKED_SCHEMA = SCHEMA.append(pa.field("links", _IDS))  # with the alignments between pieces, [t0, s0, t1, s1, …]
 
 
 class CorpusWriter:
@@ -25,9 +26,11 @@ class CorpusWriter:
     A context manager: the file is complete only after the block ended without an exception.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, links: bool = False) -> None:
+        """Begin the file, with a column for `links` or without."""
+        self._schema = LINKED_SCHEMA if links else SCHEMA
         self._file = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._file, SCHEMA)
+        self._writer = pa.ipc.new_file(self._file, self._schema)
 
     def write(
         self,
@@ -35,16 +38,20 @@ class CorpusWriter:
         tgt_ids: Sequence[Sequence[int]],
         src_text: Sequence[str],
         tgt_text: Sequence[str],
+        links: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Append pairs; the four sequences run in parallel. Ids come without BOS and EOS."""
-        if not len(src_ids) == len(tgt_ids) == len(src_text) == len(tgt_text):
+        """Append pairs; the sequences run in parallel. Ids come without BOS and EOS, links as [t0, s0, t1, s1, …]."""
+        columns: list[Sequence[Any]] = [src_ids, tgt_ids, src_text, tgt_text]
+        if links is not None:
+            columns.append(links)
+        if len(columns) != len(self._schema):
+            raise ValueError("a file has links for every batch or for none")
+        if len({len(column) for column in columns}) > 1:
             raise ValueError("the columns of a batch must have the same length")
         if not src_ids:
             return
-        columns = [
-            pa.array(column, field.type) for column, field in zip((src_ids, tgt_ids, src_text, tgt_text), SCHEMA)
-        ]
-        self._writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema)]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
 
     def __enter__(self) -> CorpusWriter:
         return self
@@ -60,10 +67,12 @@ class CorpusWriter:
 
 
 class EncodedCorpus:
-    """Sentence pairs as piece ids, with their text. Both stay in the file; memory holds 12 bytes a sentence and side.
+    """Sentence pairs as piece ids, with their text. Both stay in the file; memory holds 12 bytes a sentence and side,
+    and 12 for its links where there are any.
 
     Attributes:
         src_lengths, tgt_lengths: [pairs] int32, pieces of each sentence, BOS and EOS not counted.
+        linked: whether the pairs have links between their pieces.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +85,8 @@ class EncodedCorpus:
             with pa.memory_map(str(path), "r") as mapped:
                 self._data = mapped.read_buffer()
             reader = pa.ipc.open_file(pa.BufferReader(self._data))
-            if not reader.schema.equals(SCHEMA):
+            self.linked = reader.schema.equals(LINKED_SCHEMA)
+            if not self.linked and not reader.schema.equals(SCHEMA):
                 raise pa.ArrowInvalid("other columns than expected")
             self._batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
         except (OSError, pa.ArrowInvalid) as error:
@@ -88,6 +98,8 @@ class EncodedCorpus:
         self._ids: Ids = np.frombuffer(self._data, dtype=np.int32, count=self._data.size // 4)
         self._src_starts, self.src_lengths = self._places("src_ids")
         self._tgt_starts, self.tgt_lengths = self._places("tgt_ids")
+        if self.linked:
+            self._link_starts, self._link_lengths = self._places("links")
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -102,6 +114,11 @@ class EncodedCorpus:
         """Return the target's piece ids, [T] int32, a read-only view of the file."""
         start = self._tgt_starts[index]
         return self._ids[start : start + self.tgt_lengths[index]]
+
+    def links(self, index: int) -> Ids:
+        """Return the links of a pair of a `linked` corpus, [links, 2] int32 of target and source piece, ascending."""
+        start = self._link_starts[index]
+        return self._ids[start : start + self._link_lengths[index]].reshape(-1, 2)
 
     def src_text(self, index: int) -> str:
         """Return the raw source sentence."""

@@ -21,7 +21,7 @@ from nmt.model.seq2seq import Seq2Seq, trainable_parameters
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir
 from nmt.training.checkpoint import save_checkpoint
-from nmt.training.loss import token_losses
+from nmt.training.loss import alignment_loss, token_losses
 from nmt.training.metrics import MetricsWriter
 from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer
 from nmt.training.signals import Stopped, StopSignals
@@ -42,6 +42,8 @@ class Window:
     updates: int = 0
     norm: float = 0.0
     seconds: float = 0.0
+    alignment: float = 0.0
+    aligned: int = 0  # target pieces with a given alignment
 
 
 @dataclass
@@ -127,8 +129,11 @@ class Training:
         return max(by_steps, self.state.seconds / (60 * self.config.max_minutes))
 
     def update(self, batch: Batch) -> None:
-        """One step down the gradient of the mean smoothed loss of the batch's real target tokens."""
-        readouts_BTR, _ = self.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
+        """One step down the gradient of the mean smoothed loss of the batch's real target tokens.
+
+        Where alignments are given, the loss of attention against them is added, over the same number of tokens.
+        """
+        readouts_BTR, weights_BTS = self.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
         losses = token_losses(
             readouts_BTR[batch.tgt_mask_BT],
             self.model.output.weight,
@@ -136,7 +141,11 @@ class Training:
             batch.tgt_out_BT[batch.tgt_mask_BT],
             self.config.label_smoothing,
         )
-        (losses.smoothed / batch.tgt_tokens).backward()  # type: ignore[no-untyped-call]
+        loss, guidance = losses.smoothed, None
+        if batch.alignment is not None and self.config.alignment_weight > 0:
+            guidance = alignment_loss(weights_BTS, batch.alignment, self.config.alignment_shift)
+            loss = loss + self.config.alignment_weight * guidance
+        (loss / batch.tgt_tokens).backward()  # type: ignore[no-untyped-call]
         norm = float(clip_gradients(self.parameters, self.config.clip_norm))
         if math.isfinite(norm):
             self._skipped_in_a_row = 0
@@ -152,6 +161,9 @@ class Training:
             self.state.window.tokens += batch.tgt_tokens
             self.state.window.norm += norm
             self.state.window.updates += 1
+            if batch.alignment is not None and guidance is not None:
+                self.state.window.alignment += guidance.item()
+                self.state.window.aligned += batch.alignment.pieces
         else:
             self._skip(batch, norm)
         self.optimizer.zero_grad(set_to_none=True)
@@ -183,6 +195,8 @@ class Training:
             "train/gradient_norm": window.norm / window.updates,
             "train/learning_rate": self.optimizer.param_groups[0]["lr"],
         }
+        if window.aligned:
+            values["train/alignment_loss"] = window.alignment / window.aligned
         self.metrics.write(self.state.step, values)
         note = (
             f"step {self.state.step:,}  epoch {self.state.epoch + 1}  loss {loss:.3f}  "

@@ -1,6 +1,7 @@
-"""Label-smoothed cross-entropy over the vocabulary, loss and gradient in one pass over chunks of real tokens.
+"""Label-smoothed cross-entropy over the vocabulary, and the loss of attention against given alignments.
 
-Axes: N real target positions of a batch, R readout size, V vocabulary.
+Axes: B sentences, S source positions, T target positions, N real target positions of a batch, R readout size,
+V vocabulary, L links between pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nmt.data.batching import Alignment
+
 CHUNK = 1024  # rows projected at once: enough for full-speed products, and 32 MB of logits at 8,000 pieces
+LEAST_WEIGHT = 1e-20  # below, a weight counts as this: the logarithm and its slope stay finite, also at exactly 0
 
 
 class TokenLosses(NamedTuple):
@@ -22,7 +26,10 @@ class TokenLosses(NamedTuple):
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
-    """The losses of logits W x + b, and the gradients of the smoothed one, without keeping N x V values."""
+    """The losses of logits W x + b, and the gradients of the smoothed one, without keeping N x V values.
+
+    Loss and gradient come from one pass over chunks of real tokens.
+    """
 
     @staticmethod
     def forward(
@@ -72,3 +79,13 @@ def token_losses(
     """
     losses = _ProjectedCrossEntropy.apply(readouts_NR, weight_VR, bias_V, targets_N, smoothing)  # type: ignore[no-untyped-call]
     return TokenLosses(*losses)
+
+
+def alignment_loss(weights_BTS: Tensor, alignment: Alignment, shift: int) -> Tensor:
+    """-Σ_t Σ_j A_tj log α_t+shift,j over the target pieces t that have links, A_tj the share of the link to j.
+
+    Cross-entropy between given alignments and attention (Chen et al. 2016, Mi et al. 2016). With shift 1 a piece is
+    aligned by the step after it, whose state has read it: for the last piece that is the step which predicts EOS.
+    """
+    linked_L = weights_BTS[alignment.rows_L, alignment.tgt_L + shift, alignment.src_L]
+    return -(alignment.shares_L * linked_L.clamp_min(LEAST_WEIGHT).log()).sum()
