@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import Config, SearchConfig, load_config
-from nmt.data.corpus import read_pairs
-from nmt.data.text import read_lines
+from nmt.data.pairs import read_files, read_split
 from nmt.errors import NmtError
 from nmt.plotting import LengthRow, plot_by_length
 from nmt.reporting import Reporter
@@ -253,42 +252,6 @@ def evaluate_split(
     )
     _write(run, result, [translation.text for translation in translations])
     return result
-
-
-def read_split(config: Config, split: str) -> list[tuple[str, str]]:
-    """The raw pairs of a split, every line of it (`train` before any filter).
-
-    Raises:
-        NmtError: for a split that is unknown or that the configuration does not have.
-    """
-    data = config.data
-    sources = {"train": data.train, "dev": (data.dev,), "test": (data.test,)}.get(split)
-    if sources is None:
-        raise NmtError(f"There is no split {split!r}: choose test, dev or train, or give files with --src and --tgt.")
-    pairs: list[tuple[str, str]] = []
-    for source in sources:
-        if source is None:
-            raise NmtError(
-                f"This run's configuration has no data.{split}: score another split with --split dev, or files with "
-                "--src and --tgt."
-            )
-        pairs.extend(read_pairs(source, data.src_lang, data.tgt_lang))
-    return pairs
-
-
-def read_files(src: Path, tgt: Path) -> list[tuple[str, str]]:
-    """The aligned lines of two text files (gzip, bzip2 and xz as well).
-
-    Raises:
-        NmtError: when their counts differ (both are named), or one cannot be read.
-    """
-    sources, targets = list(read_lines(src)), list(read_lines(tgt))
-    if len(sources) != len(targets):
-        raise NmtError(
-            f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line i of one must translate line i of the "
-            "other. Give files of equal length."
-        )
-    return list(zip(sources, targets, strict=True))
 
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[str], what: str = "hypotheses") -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from nmt import __version__
-from nmt.config import Config, config_yaml, load_config, plain_settings
+from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
+from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
 from nmt.errors import NmtError
 from nmt.evaluate import EvaluationResult, check_tokenizer, evaluate_split, validation_scores
@@ -28,7 +29,7 @@ from nmt.run_dir import RunDir, write_atomic
 from nmt.training.checkpoint import load_checkpoint
 from nmt.training.loop import Training, TrainingState, likelihood
 from nmt.training.metrics import MetricsWriter
-from nmt.translate import Translator, choose_device, longest_source
+from nmt.translate import Translation, Translator, choose_device, longest_source
 
 SAMPLES = 4  # translations of the development set shown in TensorBoard at each validation
 _FIXED = ("data", "tokenizer", "model")  # sections that a resumed run cannot change
@@ -100,11 +101,16 @@ class Validation:
         self.translator = Translator(model, data.tokenizers, config.search, longest_source(config), device)
         self.sources = data.dev.src_texts()
         self.references = data.dev.tgt_texts()
+        attends = not isinstance(config.model.decoder, PlainConfig)
+        lengths = [len(ids) for ids in data.tokenizers.src.encode(self.sources)] if attends else []
+        self.watched = lines_to_watch(lengths)
 
     def __call__(self, step: int) -> dict[str, float]:
-        """Likelihood, attention entropy, BLEU and chrF; writes the translations to `dev/`."""
+        """Likelihood, attention entropy, BLEU and chrF; writes the translations to `dev/`, heat maps to TensorBoard."""
         values = likelihood(self.model, in_order(self.data.dev, self.config.training.batch_tokens), self.device)
-        hypotheses = [translation.text for translation in self.translator.translate(self.sources)]
+        translations = self._translate()
+        hypotheses = [translation.text for translation in translations]
+        self._draw(step, [translations[line] for line in self.watched])
         write_atomic(self.run.dev / f"step_{step:06d}.txt", "".join(f"{text}\n" for text in hypotheses))
         scores = validation_scores(
             hypotheses,
@@ -118,6 +124,21 @@ class Validation:
         )
         self.metrics.text(step, "dev/samples", "\n".join(itertools.islice(samples, SAMPLES)))
         return values | {f"dev/{name}": score for name, score in scores.items()}
+
+    def _translate(self) -> list[Translation]:
+        """All of the development set; the weights are kept of the sentences that are drawn, no others."""
+        watched = set(self.watched)
+        others = [source for line, source in enumerate(self.sources) if line not in watched]
+        kept = iter(self.translator.translate([self.sources[line] for line in self.watched], keep_weights=True))
+        rest = iter(self.translator.translate(others))
+        return [next(kept if line in watched else rest) for line in range(len(self.sources))]
+
+    def _draw(self, step: int, translations: Sequence[Translation]) -> None:
+        """The same sentences at each validation, so that attention can be seen to form."""
+        for number, (line, translation) in enumerate(zip(self.watched, translations, strict=True), 1):
+            if translation.src_pieces:  # not a line of blanks, which has no weights
+                figure = validation_figure(line + 1, self.sources[line], translation, step, is_windowed(self.config))
+                self.metrics.figure(step, f"attention/{number}", figure)
 
 
 def _check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) -> None:

@@ -1,4 +1,4 @@
-"""Translation with a trained run: `nmt translate`, and the search that validation and evaluation use."""
+"""Translation with a trained run, for commands and validation, and decoding that is forced to a given text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from nmt.config import Config, SearchConfig, load_config
 from nmt.data.batching import by_length
 from nmt.data.text import one_line
 from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
+from nmt.data.words import decode_words, encode_words
 from nmt.errors import NmtError
+from nmt.model.forced import force
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
 from nmt.model.torch_stepper import TorchStepper
 from nmt.run_dir import RunDir
-from nmt.search import Hypothesis, beam_search
+from nmt.search import Hypothesis, beam_search, coverage_penalty, length_penalty
 from nmt.training.checkpoint import load_checkpoint
 
 LOGITS = 2**24  # values of a step over beam and vocabulary, 64 MiB: short lines and a wide beam do not fill memory
@@ -25,7 +27,10 @@ LOGITS = 2**24  # values of a step over beam and vocabulary, 64 MiB: short lines
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation of a sentence. `weights` are [pieces and EOS, source pieces and EOS], or None."""
+    """One translation of a sentence. `weights` are [pieces and EOS, source pieces and EOS], or None.
+
+    `words` has the number of each piece's word in `text`. A translation that the length limit cut has no step for EOS.
+    """
 
     text: str
     pieces: tuple[str, ...]
@@ -33,18 +38,21 @@ class Candidate:
     log_prob: float
     length_limited: bool
     weights: Array | None
+    words: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Translation:
     """What became of one line. A line without words has an empty translation of score 0 and no source pieces.
 
-    `truncated`: the source had more pieces than `data.max_length` and was cut there.
+    `src_words` has the number of each source piece's word in the line. `truncated`: the source had more pieces than
+    `max_source` and was cut there.
     """
 
     candidates: tuple[Candidate, ...]
     src_pieces: tuple[str, ...]
     truncated: bool
+    src_words: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -66,16 +74,40 @@ class Translation:
 _BLANK = Translation((Candidate("", (), 0.0, 0.0, False, None),), (), False)
 
 
+@dataclass(frozen=True)
+class Forced:
+    """A given translation of a sentence as the model sees it; that of a pair with a blank side is empty.
+
+    `weights` are [target pieces and EOS, source pieces and EOS], or None without attention; `src_words` and
+    `tgt_words` have the number of each piece's word. `log_prob` and `score` are those of the search. `truncated`: a
+    side had more pieces than `max_source` and was cut there.
+    """
+
+    src_pieces: tuple[str, ...] = ()
+    tgt_pieces: tuple[str, ...] = ()
+    src_words: tuple[int, ...] = ()
+    tgt_words: tuple[int, ...] = ()
+    weights: Array | None = None
+    log_prob: float = 0.0
+    score: float = 0.0
+    truncated: bool = False
+
+
 class Translator:
-    """A model with its tokenizers and search settings."""
+    """A model with its tokenizers and search settings.
+
+    `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`.
+    """
 
     def __init__(
-        self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device
-    ) -> None:
+        self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device,
+        alignment_shift: int = 0,
+    ) -> None:  # fmt: skip
         self.model = model.eval()
         self.tokenizers = tokenizers
         self.search = search
         self.max_source = max_source
+        self.alignment_shift = alignment_shift
         self.stepper = TorchStepper(model, (PAD, UNK, BOS), device)
 
     @classmethod
@@ -98,7 +130,8 @@ class Translator:
         tokenizers = Tokenizers.load(run.tokenizer)
         model = build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         restore_weights(model, content["model"], checkpoint or run.best)
-        return cls(model.to(where), tokenizers, search or config.search, longest_source(config), where)
+        shift = config.training.alignment_shift
+        return cls(model.to(where), tokenizers, search or config.search, longest_source(config), where, shift)
 
     def translate(
         self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False
@@ -116,10 +149,10 @@ class Translator:
                 f"{n_best} translations a sentence need a beam of at least {n_best}, and it is "
                 f"{self.search.beam_size}: add --beam {n_best}."
             )
-        ids = self.tokenizers.src.encode([one_line(line) for line in lines])
+        encoded = encode_words(self.tokenizers.src, [one_line(line) for line in lines])
         results = [_BLANK] * len(lines)
-        filled = [place for place, row in enumerate(ids) if row and lines[place].strip()]
-        sources = [[*ids[place][: self.max_source], EOS] for place in filled]
+        filled = [place for place, (row, _) in enumerate(encoded) if row and lines[place].strip()]
+        sources = [[*encoded[place][0][: self.max_source], EOS] for place in filled]
         most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
         for batch in by_length([len(source) for source in sources], batch_tokens, most):
             found = self._search([sources[place] for place in batch], n_best, keep_weights)
@@ -130,9 +163,64 @@ class Translator:
                         "earlier checkpoint (--checkpoint)."
                     )
                 line = filled[place]
-                truncated = len(ids[line]) > self.max_source
-                results[line] = self._translation(hypotheses, sources[place][:-1], truncated)
+                results[line] = self._translation(hypotheses, *encoded[line])
         return results
+
+    def force(self, pairs: Sequence[tuple[str, str]], batch_tokens: int = 4096) -> list[Forced]:
+        """Given translations as if the search had found them, in order; a pair with a blank side gives a blank one.
+
+        In batches of like length, of at most `batch_tokens` pieces of the longer side with padding.
+
+        Raises:
+            NmtError: if a text is no Unicode.
+        """
+        sides = [
+            encode_words(tokenizer, [one_line(pair[side]) for pair in pairs])
+            for side, tokenizer in enumerate((self.tokenizers.src, self.tokenizers.tgt))
+        ]
+        results = [Forced()] * len(pairs)
+        encoded = list(zip(*sides, strict=True))
+        filled = [
+            place
+            for place, ((src, _), (tgt, _)) in enumerate(encoded)
+            if src and tgt and all(text.strip() for text in pairs[place])
+        ]
+        ids = [[[*row[: self.max_source], EOS] for row, _ in encoded[place]] for place in filled]
+        widths = [max(map(len, both)) for both in ids]
+        for batch in by_length(widths, batch_tokens, most=batch_tokens):
+            log_probs, weights = force(
+                self.model,
+                [ids[place][0] for place in batch],
+                [ids[place][1] for place in batch],
+                bos=BOS,
+                rows_at_once=max(1, LOGITS // self.tokenizers.tgt.vocab_size),
+                device=self.stepper.device,
+            )
+            for row, place in enumerate(batch.tolist()):
+                line = filled[place]
+                results[line] = self._forced(encoded[line], float(log_probs[row]), weights[row])
+        return results
+
+    def _forced(self, encoded: tuple[tuple[list[int], list[int]], ...], log_prob: float, weights: Array) -> Forced:
+        """The result of one pair from its row of a batch."""
+        (src, src_words), (tgt, tgt_words) = encoded
+        kept = slice(self.max_source)
+        rows, columns = len(tgt[kept]) + 1, len(src[kept]) + 1
+        score = log_prob / length_penalty(rows, self.search.length_penalty)
+        # A copy: a view would keep the weights of the whole batch. Without attention there are no columns.
+        own = weights[:rows, :columns].copy() if weights.shape[1] else None
+        if own is not None and self.search.coverage_penalty:
+            score += coverage_penalty(own.sum(0, dtype="float64"), self.search.coverage_penalty)
+        return Forced(
+            tuple(self.tokenizers.src.pieces(src[kept])),
+            tuple(self.tokenizers.tgt.pieces(tgt[kept])),
+            tuple(src_words[kept]),
+            tuple(tgt_words[kept]),
+            own,
+            log_prob,
+            float(score),
+            max(len(src), len(tgt)) > self.max_source,
+        )
 
     def _search(self, sources: list[list[int]], n_best: int, keep_weights: bool) -> list[list[Hypothesis]]:
         ratio = self.search.max_length_ratio
@@ -143,25 +231,33 @@ class Translator:
             eos=EOS,
             beam_size=self.search.beam_size,
             alpha=self.search.length_penalty,
+            beta=self.search.coverage_penalty,
             max_lengths=[int(ratio * len(source)) + 10 for source in sources],
             n_best=n_best,
             keep_weights=keep_weights,
         )
 
-    def _translation(self, hypotheses: list[Hypothesis], source: list[int], truncated: bool) -> Translation:
-        texts = self.tokenizers.tgt.decode([list(hypothesis.tokens) for hypothesis in hypotheses])
+    def _translation(self, hypotheses: list[Hypothesis], source: list[int], words: list[int]) -> Translation:
+        texts = decode_words(self.tokenizers.tgt, [list(hypothesis.tokens) for hypothesis in hypotheses])
         candidates = tuple(
             Candidate(
-                one_line(text),
+                text,
                 tuple(self.tokenizers.tgt.pieces(list(hypothesis.tokens))),
                 hypothesis.score,
                 hypothesis.log_prob,
                 hypothesis.length_limited,
                 hypothesis.weights,
+                tuple(numbers),
             )
-            for text, hypothesis in zip(texts, hypotheses, strict=True)
+            for (text, numbers), hypothesis in zip(texts, hypotheses, strict=True)
         )
-        return Translation(candidates, tuple(self.tokenizers.src.pieces(source)), truncated)
+        kept = slice(self.max_source)
+        return Translation(
+            candidates,
+            tuple(self.tokenizers.src.pieces(source[kept])),
+            len(source) > self.max_source,
+            tuple(words[kept]),
+        )
 
     def stream(
         self, blocks: Iterable[list[str]], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False

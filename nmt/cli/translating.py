@@ -68,12 +68,13 @@ def translate(
 
     \b
     --format text    one translation a line
-    --format tsv     score, tab, translation; with --n-best N up to N lines a sentence:
-                     line number, rank, score, translation, tabs between; both count from 1
-    --format jsonl   one object a line: line, text, score, n_best (a list of text and score)
+    --format tsv     score, translation, alignment, tabs between; with --n-best N up to N lines a
+                     sentence: line number, rank, score, translation, alignment; both count from 1
+    --format jsonl   one object a line: line, text, score, alignment, n_best (a list of the last three)
 
     A score is the log probability divided by the length penalty, less the coverage penalty if there is one: nearer to
-    0 is better. A blank line stays blank.
+    0 is better. An alignment such as 0-0 1-2 links words of the source and of the translation by the attention weights
+    (nmt align). A blank line stays blank.
     """
     if texts and input_file is not None:
         raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
@@ -89,10 +90,10 @@ def translate(
         translator = load_translator(opened, checkpoint, device, search)
         with replacing(output) if output is not None else standard_output() as out:
             blocks = read_blocks(stream, name)
-            results = translator.stream(blocks, n_best=n_best, batch_tokens=batch_tokens)
-            truncated = write_translations(
-                results, out, form.value, n_best, None if _watched(input_file, out) else reporter
-            )
+            weighed = form is not Format.text
+            results = translator.stream(blocks, n_best=n_best, batch_tokens=batch_tokens, keep_weights=weighed)
+            told = None if _watched(input_file, out) else reporter
+            truncated = write_translations(results, out, form.value, n_best, translator.alignment_shift, told)
         if truncated:
             reporter.warning(too_long(truncated))
 

@@ -11,9 +11,9 @@ import sys
 import tempfile
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -21,8 +21,9 @@ from nmt import __version__, cli, failures
 from nmt.console import ConsoleReporter, write_translations
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir
+from nmt.translate import Candidate, Translation
 
-COMMANDS = ("train", "prepare", "translate", "eval", "info")
+COMMANDS = ("train", "prepare", "translate", "eval", "align", "attention", "info")
 
 
 def run(*args: str) -> Any:
@@ -323,8 +324,16 @@ def test_python_dash_m_is_the_command() -> None:
 
 
 def translation(*candidates: tuple[str, float], truncated: bool = False) -> Any:
-    entries = tuple(SimpleNamespace(text=text, score=score) for text, score in candidates)
-    return SimpleNamespace(candidates=entries, text=entries[0].text, score=entries[0].score, truncated=truncated)
+    """A translation of one word by the given ones, each word of which has looked at it; "" is that of a blank line."""
+    entries = tuple(_candidate(text, score) for text, score in candidates)
+    words = (0,) if entries[0].words else ()
+    return Translation(entries, tuple("▁x" for _ in words), truncated, words)
+
+
+def _candidate(text: str, score: float) -> Candidate:
+    words = tuple(range(len(text.split())))
+    weights = np.tile([[0.75, 0.25]], (len(words) + 1, 1)) if words else None
+    return Candidate(text, tuple(text.split()), score, score, False, weights, words)
 
 
 TWO = [[translation(("Ja.", -0.5), ("Doch.", -1.25))], [translation(("", 0.0)), translation(("Nein.", -2.0))]]
@@ -334,17 +343,17 @@ TWO = [[translation(("Ja.", -0.5), ("Doch.", -1.25))], [translation(("", 0.0)), 
     ("form", "n_best", "lines"),
     [
         ("text", 1, ["Ja.", "", "Nein."]),
-        ("tsv", 1, ["-0.5000\tJa.", "0.0000\t", "-2.0000\tNein."]),
+        ("tsv", 1, ["-0.5000\tJa.\t0-0", "0.0000\t\t", "-2.0000\tNein.\t0-0"]),
         (
             "tsv",
             2,
-            ["1\t1\t-0.5000\tJa.", "1\t2\t-1.2500\tDoch.", "2\t1\t0.0000\t", "3\t1\t-2.0000\tNein."],
+            ["1\t1\t-0.5000\tJa.\t0-0", "1\t2\t-1.2500\tDoch.\t0-0", "2\t1\t0.0000\t\t", "3\t1\t-2.0000\tNein.\t0-0"],
         ),
     ],
 )
 def test_translations_are_written_in_order_one_a_line(form: str, n_best: int, lines: list[str]) -> None:
     out = BytesIO()
-    write_translations(cast(Any, TWO), out, form, n_best, None)
+    write_translations(cast(Any, TWO), out, form, n_best, 0, None)
     assert out.getvalue().decode() == "".join(f"{line}\n" for line in lines)
 
 
@@ -353,24 +362,28 @@ def test_a_tab_in_a_translation_makes_no_field() -> None:
     written = {}
     for form, n_best in (("text", 1), ("tsv", 1), ("tsv", 2), ("jsonl", 1)):
         out = BytesIO()
-        write_translations(tabs, out, form, n_best, None)
+        write_translations(tabs, out, form, n_best, 0, None)
         written[form, n_best] = out.getvalue().decode()
     assert written["text", 1] == "a\tb\n"
-    assert written["tsv", 1] == "-1.0000\ta b\n"
-    assert written["tsv", 2] == "1\t1\t-1.0000\ta b\n"
+    assert written["tsv", 1] == "-1.0000\ta b\t0-0 0-1\n"
+    assert written["tsv", 2] == "1\t1\t-1.0000\ta b\t0-0 0-1\n"
     assert json.loads(written["jsonl", 1])["text"] == "a\tb"
 
 
 def test_jsonl_has_an_object_a_line() -> None:
     out = BytesIO()
-    write_translations(cast(Any, TWO), out, "jsonl", 2, None)
+    write_translations(cast(Any, TWO), out, "jsonl", 2, 0, None)
     entries = [json.loads(line) for line in out.getvalue().decode().splitlines()]
     assert [entry["line"] for entry in entries] == [1, 2, 3]
     assert entries[0] == {
         "line": 1,
         "text": "Ja.",
         "score": -0.5,
-        "n_best": [{"text": "Ja.", "score": -0.5}, {"text": "Doch.", "score": -1.25}],
+        "alignment": [[0, 0]],
+        "n_best": [
+            {"text": "Ja.", "score": -0.5, "alignment": [[0, 0]]},
+            {"text": "Doch.", "score": -1.25, "alignment": [[0, 0]]},
+        ],
     }
 
 
@@ -388,13 +401,13 @@ def test_each_block_is_flushed_before_the_next_is_asked_for() -> None:
             seen.append(out.flushed.decode())
             yield [translation((word, 0.0))]
 
-    write_translations(blocks(), out, "text", 1, None)
+    write_translations(blocks(), out, "text", 1, 0, None)
     assert seen == ["", "eins\n"]
 
 
 def test_cut_sources_are_counted() -> None:
     blocks = [[translation(("a", 0.0), truncated=True), translation(("b", 0.0))]]
-    assert write_translations(cast(Any, blocks), BytesIO(), "text", 1, None) == 1
+    assert write_translations(cast(Any, blocks), BytesIO(), "text", 1, 0, None) == 1
 
 
 # --- progress away from a terminal ----------------------------------------------------------------------------------
@@ -419,11 +432,13 @@ def test_away_from_a_terminal_progress_is_a_few_plain_lines_on_stderr(capsys: py
 
 def test_translation_of_a_file_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     with ConsoleReporter() as reporter:
-        write_translations(cast(Any, TWO), BytesIO(), "text", 1, reporter)
+        write_translations(cast(Any, TWO), BytesIO(), "text", 1, 0, reporter)
     assert capsys.readouterr().err.splitlines() == ["lines translated: 1", "lines translated: 3/3 (100%)"]
 
 
 class FakeTranslator:
+    alignment_shift = 0
+
     def stream(self, blocks: Any, **options: Any) -> Any:
         return ([translation((line, 0.0)) for line in block] for block in blocks)
 

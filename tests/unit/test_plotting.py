@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
 from nmt.errors import NmtError
-from nmt.plotting import LengthRow, plot_attention, plot_by_length, save_figure
+from nmt.plotting import LengthRow, _fonts, _installed_fonts, plot_attention, plot_by_length, save_figure, save_pages
 
 ROWS = [LengthRow(0, 10, 300, 41.5, 60.0), LengthRow(10, 20, 500, 38.0, 58.0), LengthRow(50, None, 12, 20.0, 44.0)]
 
@@ -73,16 +74,74 @@ def test_the_heat_map_shows_the_words_and_the_weights(tmp_path: Path) -> None:
     assert_is_a_picture(tmp_path / "map.png")
 
 
-@pytest.mark.parametrize(
-    "word",
-    ["$x$", "$\\frac{", "\\", "_^{}", "猫", "🦜", "ሰላም", "\n", "\x00", "\ud800", "", "\u2028", "x" * 500, "▁der"],
-)
+WORDS = [
+    "$x$", "$\\frac{", "\\", "_^{}", "猫", "🦜", "ሰላም", "\n", "\x00", "\ud800", "", "\u2028", "x" * 500, "▁der",
+]  # fmt: skip
+MORE_WORDS = ["مرحبا", "नमस्ते", "\x1b[1m", "\u202e", "\U0010ffff", "-->", "]]>", "<&>"]
+
+
+@pytest.mark.parametrize("word", WORDS, ids=ascii)
 def test_no_word_breaks_the_heat_map(tmp_path: Path, word: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figure = plot_attention(np.full((2, 3), 1 / 3), [word, "b", word], [word, "d"], title=word)
         save_figure(figure, tmp_path / "map.png")
     assert_is_a_picture(tmp_path / "map.png")
+
+
+def test_no_words_break_svg_and_pdf_and_neither_needs_fonts(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        words = [*WORDS, *MORE_WORDS]
+        figure = plot_attention(np.eye(len(words)), words, words, title=" ".join(MORE_WORDS))
+        for suffix in ("svg", "pdf"):
+            save_figure(figure, tmp_path / f"map.{suffix}")
+    tree = ElementTree.parse(tmp_path / "map.svg")
+    assert not list(tree.iter("{http://www.w3.org/2000/svg}text"))
+    pdf = (tmp_path / "map.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert b"/Type3" in pdf
+
+
+def test_characters_are_taken_from_fonts_that_have_them() -> None:
+    from matplotlib.ft2font import FT2Font
+
+    with _fonts(["Der alte Hund", "猫 नमस्ते 🦜"]):
+        from matplotlib import rcParams
+
+        families = list(rcParams["font.family"])
+    assert families[0] == "DejaVu Sans"
+    files = _installed_fonts()
+    for character in "猫न🦜":
+        having = {name for name, file in files.items() if FT2Font(file).get_char_index(ord(character))}
+        assert not having or having & set(families)
+
+
+def test_text_that_dejavu_sans_covers_asks_for_no_other_font() -> None:
+    from matplotlib import rcParams
+
+    with _fonts(["Größe ▁Straße — Ελλάδα, Россия"]):
+        assert list(rcParams["font.family"]) == ["DejaVu Sans"]
+
+
+def test_marks_that_only_steer_the_layout_are_not_drawn() -> None:
+    figure = plot_attention(np.eye(2), ["می\u200cخواهم", "a\u202eb"], ["\x07", "d"])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["میخواهم", "ab"]
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "\ufffd"
+
+
+def test_windows_are_outlined() -> None:
+    figure = plot_attention(np.eye(3), ["a", "b", "c"], ["d", "e", "f"], windows=[(0, 1), (0, 2), (1, 2)])
+    [outline] = figure.axes[0].lines
+    corners = {(float(x), float(y)) for x, y in np.asarray(outline.get_xydata())}
+    right = {(1.5, -0.5), (1.5, 0.5), (2.5, 0.5), (2.5, 1.5), (2.5, 2.5)}
+    left = {(-0.5, -0.5), (-0.5, 0.5), (-0.5, 1.5), (0.5, 1.5), (0.5, 2.5)}
+    assert corners == right | left
+
+
+def test_pages_share_a_file(tmp_path: Path) -> None:
+    save_pages((plot_attention(np.eye(2), ["a", "b"], ["c", "d"]) for _ in range(3)), tmp_path / "maps.pdf")
+    assert (tmp_path / "maps.pdf").read_bytes().count(b"/Type /Page ") == 3
 
 
 def test_long_sentences_get_smaller_cells_not_a_larger_file(tmp_path: Path) -> None:

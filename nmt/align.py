@@ -1,0 +1,239 @@
+"""Word alignments by a model's attention, and how they compare with gold ones: the command `nmt align`.
+
+Given pairs are aligned by forced decoding, a run's own translations along the back-pointers of the search. Text goes
+through in blocks, so that no more than a block's weights are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from nmt.config import SearchConfig, load_config
+from nmt.data.links import (
+    GoldLinks,
+    Links,
+    Method,
+    format_links,
+    link_pieces,
+    read_links,
+    symmetrize,
+    transposed,
+)
+from nmt.data.pairs import read_files, read_split
+from nmt.data.text import read_lines, write_line
+from nmt.errors import NmtError
+from nmt.reporting import Reporter
+from nmt.run_dir import RunDir
+from nmt.translate import Candidate, Translation, Translator
+
+LINES_AT_ONCE = 1024  # enough for full batches of like length
+
+
+@dataclass(frozen=True)
+class AlignedPair:
+    """The target of a pair, given or found, and its links. `truncated`: a side was too long and was cut."""
+
+    target: str
+    links: Links
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class AlignmentInput:
+    """The sentences to align, what messages call them, and their translations, or None where they are to be found."""
+
+    name: str
+    sources: Sequence[str]
+    targets: Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """A translator, and how its weights become links: `shift` and `threshold` as `link_pieces` has them."""
+
+    translator: Translator
+    shift: int
+    threshold: float | None
+
+    @classmethod
+    def load(
+        cls,
+        run: RunDir,
+        checkpoint: Path | None = None,
+        device: str = "auto",
+        search: SearchConfig | None = None,
+        shift: int | None = None,
+        threshold: float | None = None,
+    ) -> Aligner:
+        """The aligner of a run, with the shift that it was trained for unless another is given.
+
+        Raises:
+            NmtError: if the run's decoder has no attention, and as `Translator.load`.
+        """
+        config = load_config(str(run.config))
+        if config.model.decoder.kind == "none":
+            raise NmtError(
+                f"{run.path}: its decoder has no attention (model.decoder.kind: none), so nothing tells which words "
+                "belong together. Take a run of kind bahdanau or luong."
+            )
+        translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search)
+        return cls(translator, translator.alignment_shift if shift is None else shift, threshold)
+
+    def given(self, pairs: Sequence[tuple[str, str]], batch_tokens: int = 4096) -> list[AlignedPair]:
+        """Aligns given pairs, in order; one with a blank side has no links."""
+        aligned = []
+        for (_, target), forced in zip(pairs, self.translator.force(pairs, batch_tokens), strict=True):
+            links: Links = frozenset()
+            if forced.weights is not None:
+                words = forced.tgt_words, forced.src_words
+                links = link_pieces(forced.weights, *words, shift=self.shift, threshold=self.threshold)
+            aligned.append(AlignedPair(target, links, forced.truncated))
+        return aligned
+
+    def translated(self, lines: Sequence[str], batch_tokens: int = 4096) -> list[AlignedPair]:
+        """Translates lines and aligns each with its translation, in order."""
+        found = self.translator.translate(lines, batch_tokens=batch_tokens, keep_weights=True)
+        return [
+            AlignedPair(one.text, word_alignment(one, shift=self.shift, threshold=self.threshold), one.truncated)
+            for one in found
+        ]
+
+
+def word_alignment(
+    translation: Translation, candidate: Candidate | None = None, *, shift: int, threshold: float | None = None
+) -> Links:
+    """The links between the words of a line and those of one of its translations, by default the best.
+
+    The translation was made with `keep_weights`; that of a blank line has no links.
+    """
+    one = candidate or translation.candidates[0]
+    if one.weights is None:
+        return frozenset()
+    return link_pieces(one.weights, one.words, translation.src_words, shift=shift, threshold=threshold)
+
+
+def read_input(run: RunDir, split: str | None, src: Path | None, tgt: Path | None) -> AlignmentInput:
+    """The sentences to align: two files, one file to translate, or a split of the run's data.
+
+    Raises:
+        NmtError: for files of unequal length, an unknown split, and what cannot be read.
+    """
+    if src is not None and tgt is None:
+        return AlignmentInput(src.name, list(read_lines(src)), None)
+    name = split or "test"
+    if src is not None and tgt is not None:
+        name, pairs = src.name, read_files(src, tgt)
+    else:
+        pairs = read_split(load_config(str(run.config)), name)
+    return AlignmentInput(name, [source for source, _ in pairs], [target for _, target in pairs])
+
+
+def read_gold(path: Path, base: int, reverse: bool, given: AlignmentInput) -> list[GoldLinks]:
+    """The gold links of the given pairs; with `reverse` the file has the target word first.
+
+    Raises:
+        NmtError: if the file has another number of lines, no link at all, or a link to a word that is not there.
+    """
+    gold = read_links(path, base)
+    targets = given.targets or ()
+    if len(gold) != len(targets):
+        raise NmtError(
+            f"{path} has {len(gold)} lines and {given.name} has {len(targets)} pairs: line i must hold the links of "
+            "pair i, and be blank where there are none."
+        )
+    if reverse:
+        gold = [GoldLinks(transposed(links.sure), transposed(links.possible)) for links in gold]
+    for number, (links, *texts) in enumerate(zip(gold, given.sources, targets, strict=True), 1):
+        for side, (what, text) in enumerate(zip(("source", "target"), texts, strict=True)):
+            words, last = len(text.split()), max((link[side] for link in links.possible), default=-1)
+            if last >= words:
+                raise NmtError(
+                    f"{path}, line {number}: a link names word {last + base} of the {what}, which has {words}, counted "
+                    f"from {base}. Words are what stands between blanks: the text must be cut as it was for the gold "
+                    "links. If they count from 1, give --gold-base 1; if they have the target word first, "
+                    "--gold-reversed."
+                )
+    if not any(links.possible for links in gold):
+        raise NmtError(f"{path}: every line is blank, so there is nothing to compare with.")
+    return gold
+
+
+def check_reverse(run: RunDir, reverse: RunDir) -> None:
+    """Makes sure that a run translates in the other direction.
+
+    Raises:
+        NmtError: if its languages are not those of the run, changed over.
+    """
+    ours, theirs = load_config(str(run.config)).data, load_config(str(reverse.config)).data
+    if (ours.src_lang, ours.tgt_lang) != (theirs.tgt_lang, theirs.src_lang):
+        raise NmtError(
+            f"{run.path} translates {ours.src_lang} to {ours.tgt_lang}, and {reverse.path} {theirs.src_lang} to "
+            f"{theirs.tgt_lang}: --reverse-run needs a run from {ours.tgt_lang} to {ours.src_lang}."
+        )
+
+
+def align_blocks(
+    given: AlignmentInput,
+    forward: Aligner,
+    backward: Aligner | None = None,
+    method: Method = "grow-diag-final-and",
+    batch_tokens: int = 4096,
+) -> Iterator[list[AlignedPair]]:
+    """The aligned pairs, in order and in blocks.
+
+    Args:
+        given: the sentences, with or without translations.
+        forward: translates from source to target.
+        backward: translates from target to source; its links are combined with those of `forward`.
+        method: how they are combined.
+        batch_tokens: pieces a batch.
+    """
+    for first in range(0, len(given.sources), LINES_AT_ONCE):
+        block = slice(first, first + LINES_AT_ONCE)
+        sources = given.sources[block]
+        if given.targets is None:
+            pairs = forward.translated(sources, batch_tokens)
+        else:
+            pairs = forward.given(list(zip(sources, given.targets[block], strict=True)), batch_tokens)
+        if backward is not None:
+            turned = [(pair.target, source) for pair, source in zip(pairs, sources, strict=True)]
+            pairs = [
+                AlignedPair(
+                    one.target,
+                    symmetrize(one.links, transposed(other.links), method),
+                    one.truncated or other.truncated,
+                )
+                for one, other in zip(pairs, backward.given(turned, batch_tokens), strict=True)
+            ]
+        yield pairs
+
+
+def write_alignments(
+    blocks: Iterable[list[AlignedPair]],
+    out: BinaryIO,
+    translations: BinaryIO | None,
+    reporter: Reporter | None,
+    given: AlignmentInput,
+) -> tuple[list[Links], int]:
+    """Writes a line of links for each pair, and its target to `translations`, as soon as they are there.
+
+    Returns the links, and how many pairs were cut.
+    """
+    task, total, truncated = f"align {given.name}", len(given.sources), 0
+    links: list[Links] = []
+    if reporter is not None:
+        reporter.progress(task, 0, total)
+    for block in blocks:
+        for pair in block:
+            links.append(pair.links)
+            truncated += pair.truncated
+            write_line(out, format_links(pair.links))
+            if translations is not None:
+                write_line(translations, pair.target)
+        out.flush()
+        if reporter is not None:
+            reporter.progress(task, len(links), total)
+    return links, truncated

@@ -1,0 +1,186 @@
+"""`nmt align`."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli.app import app
+from nmt.cli.options import (
+    BatchOption,
+    BeamOption,
+    CheckpointOption,
+    DeviceOption,
+    RunOption,
+    open_run,
+    search_settings,
+    standard_output,
+)
+
+if TYPE_CHECKING:
+    from nmt.data.links import AlignmentScores
+    from nmt.reporting import Reporter
+
+
+class Symmetrization(str, Enum):
+    """How the links of two directions become one alignment."""
+
+    intersection = "intersection"
+    union = "union"
+    gdfa = "grow-diag-final-and"
+
+
+SplitOption = Annotated[
+    str | None, typer.Option("--split", metavar="NAME", help="dev, test or train of the run's data. [default: test]")
+]
+SrcOption = Annotated[
+    Path | None, typer.Option("--src", metavar="FILE", help="Align a file; without --tgt, translate it first.")
+]
+TgtOption = Annotated[
+    Path | None, typer.Option("--tgt", metavar="FILE", help="The translations, aligned with --src line by line.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
+]
+TranslationsOption = Annotated[
+    Path | None, typer.Option("--translations", metavar="FILE", help="With --src alone: write the translations here.")
+]
+GoldOption = Annotated[
+    Path | None, typer.Option("--gold", metavar="FILE", help="Compare with these links: precision, recall, AER.")
+]
+GoldBaseOption = Annotated[
+    int | None,
+    typer.Option("--gold-base", min=0, max=1, metavar="0|1", help="The number of the first word in it. [default: 0]"),
+]
+GoldReversedOption = Annotated[
+    bool, typer.Option("--gold-reversed", help="The links in --gold have the target word first.")
+]
+ReverseOption = Annotated[
+    Path | None, typer.Option("--reverse-run", metavar="DIR", help="Run of the other direction, to combine links with.")
+]
+SymmetrizeOption = Annotated[
+    Symmetrization | None,
+    typer.Option("--symmetrize", help="How to combine two directions. [default: grow-diag-final-and]"),
+]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold", min=0, max=1, metavar="X", help="Link all words with that much weight. [default: the largest]"
+    ),
+]
+ShiftOption = Annotated[
+    int | None,
+    typer.Option(
+        "--shift", min=0, max=1, metavar="0|1", help="1: words have the weights of the next step. [default: the run's]"
+    ),
+]
+
+
+@app.command(short_help="Link the words of sentences and translations; AER.")
+def align(
+    run: RunOption = None,
+    split: SplitOption = None,
+    src: SrcOption = None,
+    tgt: TgtOption = None,
+    output: OutputOption = None,
+    translations: TranslationsOption = None,
+    gold: GoldOption = None,
+    gold_base: GoldBaseOption = None,
+    gold_reversed: GoldReversedOption = False,
+    reverse_run: ReverseOption = None,
+    symmetrize: SymmetrizeOption = None,
+    threshold: ThresholdOption = None,
+    shift: ShiftOption = None,
+    checkpoint: CheckpointOption = None,
+    beam: BeamOption = None,
+    batch_tokens: BatchOption = 4096,
+    device: DeviceOption = "auto",
+) -> None:
+    """Link the words of sentences and their translations by the attention weights, one line a pair.
+
+    \b
+    nmt align > test.links
+    nmt align --src news.en --tgt news.de --gold news.links
+    nmt align --src news.en --translations news.de > news.links
+    nmt align --run runs/en-de --reverse-run runs/de-en --symmetrize intersection
+
+    A line such as 0-0 1-2 2-1 has the source word first; words are what stands between blanks, counted from 0. Each
+    target word is linked to the source word with the most weight, and to none if the end of the sentence has it; with
+    --threshold, to every source word that has as much. A blank sentence gives a blank line.
+
+    --gold has sure links, i-j, and possible ones, ipj or i?j. The scores go to stderr, the error rate (AER) last.
+    """
+    _check_input(split, src, tgt, translations, beam)
+    _check_options(src is not None and tgt is None, gold, gold_base, gold_reversed, reverse_run, symmetrize)
+
+    opened = open_run(run)  # before the heavy imports: a wrong name is told at once
+    from nmt.align import Aligner, align_blocks, check_reverse, read_gold, read_input, write_alignments
+    from nmt.console import ConsoleReporter
+    from nmt.data.links import alignment_error
+    from nmt.run_dir import RunDir, replacing
+
+    other = None if reverse_run is None else RunDir.open(reverse_run)
+    if other is not None:
+        check_reverse(opened, other)
+    given = read_input(opened, split, src, tgt)
+    gold_links = None if gold is None else read_gold(gold, gold_base or 0, gold_reversed, given)
+    with ConsoleReporter() as reporter:
+        settings = search_settings(opened, beam, None)
+        forward = Aligner.load(opened, checkpoint, device, settings, shift, threshold)
+        backward = None if other is None else Aligner.load(other, None, device, None, shift, threshold)
+        blocks = align_blocks(given, forward, backward, (symmetrize or Symmetrization.gdfa).value, batch_tokens)
+        with (
+            standard_output() if output is None else replacing(output) as out,
+            nullcontext() if translations is None else replacing(translations) as texts,
+        ):
+            links, cut = write_alignments(blocks, out, texts, None if out.isatty() else reporter, given)
+        if cut:
+            plural = "s were" if cut > 1 else " was"
+            reporter.warning(f"{cut} pair{plural} too long: only the beginning was aligned.")
+        if gold_links is not None:
+            _tell(alignment_error(links, gold_links), reporter)
+
+
+def _tell(scores: AlignmentScores, reporter: Reporter) -> None:
+    """Report how the links compare with gold ones; what scripts look for stands alone on the last line."""
+    reporter.info(
+        f"precision {scores.precision:.4f}, recall {scores.recall:.4f} of {scores.predicted:,} links against "
+        f"{scores.sure:,} sure and {scores.possible - scores.sure:,} more possible ones"
+    )
+    reporter.info(f"AER {scores.aer:.4f}")
+
+
+def _check_input(
+    split: str | None, src: Path | None, tgt: Path | None, translations: Path | None, beam: int | None
+) -> None:
+    """Refuse options about the sentences that do not go together."""
+    if src is None and tgt is not None:
+        raise typer.BadParameter("it needs --src, the file that it translates.", param_hint="'--tgt'")
+    if src is not None and split is not None:
+        raise typer.BadParameter("give either --split or files.", param_hint="'--split'")
+    searching = src is not None and tgt is None
+    for value, option in ((translations, "'--translations'"), (beam, "'--beam'")):
+        if value is not None and not searching:
+            raise typer.BadParameter("nothing is translated; this goes with --src alone.", param_hint=option)
+
+
+def _check_options(
+    searching: bool,
+    gold: Path | None,
+    base: int | None,
+    reverse: bool,
+    reverse_run: Path | None,
+    symmetrize: Symmetrization | None,
+) -> None:
+    """Refuse options about gold links and directions that do not go together."""
+    if gold is not None and searching:
+        raise typer.BadParameter("gold links are for given pairs; give --tgt too.", param_hint="'--gold'")
+    for given, option in ((base is not None, "'--gold-base'"), (reverse, "'--gold-reversed'")):
+        if given and gold is None:
+            raise typer.BadParameter("this goes with --gold.", param_hint=option)
+    if symmetrize is not None and reverse_run is None:
+        raise typer.BadParameter("there is one direction only; give --reverse-run too.", param_hint="'--symmetrize'")

@@ -1,0 +1,130 @@
+"""`nmt attention`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmt.cli.app import app
+from nmt.cli.options import (
+    BeamOption,
+    CheckpointOption,
+    DeviceOption,
+    RunOption,
+    open_run,
+    search_settings,
+    text_input,
+)
+
+if TYPE_CHECKING:
+    from nmt.reporting import Reporter
+
+_SUFFIXES = (".html", ".png", ".svg", ".pdf")
+
+
+def _drawable(output: Path) -> Path:
+    """Return the path, or refuse one whose suffix does not say what to draw."""
+    if output.suffix.lower() not in _SUFFIXES:
+        raise typer.BadParameter(f"{str(output)!r} does not end in one of {', '.join(_SUFFIXES)}.")
+    return output
+
+
+@app.command(short_help="Draw what the model looks at: heat maps, or one page of many sentences.")
+def attention(
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
+    ] = None,
+    run: RunOption = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
+    ] = None,
+    target_file: Annotated[
+        Path | None,
+        typer.Option("--tgt", metavar="FILE", help="Translations to look at instead, aligned line by line."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", callback=_drawable, help="What to write; see above.")
+    ] = Path("attention.html"),
+    pieces: Annotated[bool, typer.Option("--pieces", help="Show the model's pieces instead of words.")] = False,
+    beam: BeamOption = None,
+    n_best: Annotated[
+        int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Translations a sentence, on a page.")
+    ] = 1,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Draw the first N lines, and say if there are more.")
+    ] = 1000,
+    checkpoint: CheckpointOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Translate text and draw where the model looked for each word. The files written are listed on stdout.
+
+    \b
+    nmt attention "The old dog sleeps."
+    nmt attention "The old dog sleeps." --output dog.png
+    nmt attention --input dev.en --output dev.html --n-best 5
+    nmt attention --input dev.en --tgt dev.de --output dev.pdf --limit 20
+
+    \b
+    --output FILE.html   one page with all sentences, to be opened in a browser: point at a word to see its weights
+    --output FILE.pdf    one file, a page a sentence
+    --output FILE.png    a picture a sentence; of several lines FILE-001.png, FILE-002.png …, numbered by line
+    --output FILE.svg    likewise
+
+    Words are what stands between blanks; for a text without blanks, --pieces shows more.
+    """
+    if texts and input_file is not None:
+        raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
+    if n_best > 1 and (output.suffix.lower() != ".html" or target_file is not None):
+        why = "there is one translation a sentence with --tgt" if target_file else "a picture shows one translation"
+        raise typer.BadParameter(f"{why}.", param_hint="'--n-best'")
+    if beam is not None and target_file is not None:
+        raise typer.BadParameter("with --tgt nothing is searched for.", param_hint="'--beam'")
+    if beam is not None and beam < n_best:
+        raise typer.BadParameter(f"{n_best} translations need --beam {n_best} or more.", param_hint="'--n-best'")
+
+    opened = open_run(run)  # before the heavy imports: a wrong name is told at once
+    from nmt.console import ConsoleReporter
+
+    with ConsoleReporter() as reporter:
+        lines, targets = _read(texts, input_file, target_file, limit, reporter)
+        from nmt.attention_maps import draw_attention
+
+        paths = draw_attention(
+            opened,
+            output,
+            lines,
+            targets=targets,
+            pieces=pieces,
+            n_best=n_best,
+            search=search_settings(opened, beam, n_best=n_best),
+            checkpoint=checkpoint,
+            device=device,
+            reporter=reporter,
+        )
+    for path in paths:
+        print(path)
+
+
+def _read(
+    texts: list[str] | None, input_file: Path | None, target_file: Path | None, limit: int, reporter: Reporter
+) -> tuple[list[str], list[str] | None]:
+    """Return the first lines of the source, and those of the translations where they are given."""
+    from nmt.data.text import read_blocks, read_lines
+    from nmt.errors import NmtError
+
+    with text_input(texts, input_file, reporter) as (stream, name):
+        lines = [line for block in read_blocks(stream, name) for line in block]
+    targets = list(read_lines(target_file)) if target_file is not None else None
+    if targets is not None and len(targets) != len(lines):
+        raise NmtError(
+            f"{name} has {len(lines):,} lines, but {target_file} has {len(targets):,}: they must be aligned, a "
+            "translation a line."
+        )
+    if len(lines) > limit:
+        reporter.warning(
+            f"{name} has {len(lines):,} lines: the first {limit:,} are drawn. --limit draws more or fewer."
+        )
+    return lines[:limit], targets[:limit] if targets is not None else None
