@@ -171,18 +171,19 @@ def _amount(number: float) -> str:
 
 
 def write_translations(
-    blocks: Iterable[list[Translation]], out: BinaryIO, form: str, n_best: int, reporter: Reporter | None
+    blocks: Iterable[list[Translation]], out: BinaryIO, form: str, n_best: int, shift: int, reporter: Reporter | None
 ) -> int:
     """Write the translations of each block as soon as it is done; return how many sources were cut.
 
-    `form` is text, tsv or jsonl. A reader that waits for its answer has it before the next block is asked for.
+    `form` is text, tsv or jsonl; `shift` is of alignments, as `nmt.align` has it. A reader that waits for its answer
+    has it before the next block is asked for.
     """
     line = truncated = 0
     for block in blocks:
         for translation in block:
             line += 1
             truncated += translation.truncated
-            out.write(_written(translation, line, form, n_best).encode())
+            out.write(_written(translation, line, form, n_best, shift).encode())
         out.flush()
         if reporter is not None:
             reporter.progress("lines translated", line, None)
@@ -191,18 +192,28 @@ def write_translations(
     return truncated
 
 
-def _written(translation: Translation, line: int, form: str, n_best: int) -> str:
+def _written(translation: Translation, line: int, form: str, n_best: int, shift: int) -> str:
     """Return the output for one input line, line feeds included. A tab would be a border of fields in tsv."""
-    if form == "jsonl":
-        candidates = [{"text": one.text, "score": one.score} for one in translation.candidates]
-        entry = {"line": line, "text": translation.text, "score": translation.score, "n_best": candidates}
-        return json.dumps(entry, ensure_ascii=False) + "\n"
     if form == "text":
         return f"{translation.text}\n"
+    from nmt.align import word_alignment  # needs torch, as the translations did
+    from nmt.data.links import format_links
+
+    links = [word_alignment(translation, one, shift=shift) for one in translation.candidates]
+    if form == "jsonl":
+        candidates = [
+            {"text": one.text, "score": one.score, "alignment": [list(link) for link in sorted(found)]}
+            for one, found in zip(translation.candidates, links)
+        ]
+        best = {key: candidates[0][key] for key in ("text", "score", "alignment")}
+        return json.dumps({"line": line, **best, "n_best": candidates}, ensure_ascii=False) + "\n"
+    rows = [
+        f"{one.score:.4f}\t{_field(one.text)}\t{format_links(found)}\n"
+        for one, found in zip(translation.candidates, links)
+    ]
     if n_best == 1:
-        return f"{translation.score:.4f}\t{_field(translation.text)}\n"
-    ranked = enumerate(translation.candidates, 1)
-    return "".join(f"{line}\t{rank}\t{one.score:.4f}\t{_field(one.text)}\n" for rank, one in ranked)
+        return rows[0]
+    return "".join(f"{line}\t{rank}\t{row}" for rank, row in enumerate(rows, 1))
 
 
 def _field(text: str) -> str:
@@ -263,12 +274,26 @@ def show_run(info: RunInfo) -> None:
         _print_pairs(
             console, f"Scores of {name}", {_METRIC_NAMES.get(key, key): value for key, value in scores.items()}
         )
-    shares = {part: f"{count:,}" for part, count in info.parameters.by_part.items()}
-    _print_pairs(console, "Parameters", {**shares, "total": f"{info.parameters.total:,}"})
+    _print_pairs(console, "Parameters", {**_shares(info), "total": f"{info.parameters.total:,}"})
     if info.parameters.tied:
         console.print(Text(f"  shared: {', '.join(info.parameters.tied)}"))
     _print_pairs(console, "Settings", dict(_flat(info.settings)))
     _print_pairs(console, "Files", {name: f"{size:,} bytes" for name, size in info.files.items()})
+
+
+def _shares(info: RunInfo) -> dict[str, str]:
+    """List the parameters by part, those of attention with their formula."""
+    counts = info.parameters.by_part
+    shares = {part: f"{count:,}" for part, count in counts.items()}
+    if not counts:
+        return shares
+    for part, formula in info.formulas.items():
+        count = counts.get(part, 0)
+        if count == formula.count:
+            shares[part] = f"{count:,} = {formula}" if count else f"0 ({formula})"
+        else:
+            shares[part] = f"{count:,} in the checkpoint, but {formula.count:,} by config.yaml: {formula}"
+    return shares
 
 
 def _about(meta: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

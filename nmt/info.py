@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import load_config
+from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, load_config
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir
 from nmt.training.checkpoint import load_checkpoint
@@ -25,6 +25,7 @@ _PARTS = {
     "encoder.": "encoder",
     "decoder.initial.": "initial state",
     "decoder.attention.": "attention",
+    "decoder.window.": "window",
     "decoder.rnn.": "decoder",
     "decoder.readout.": "readout",
     "output.": "output",
@@ -50,12 +51,28 @@ class ParameterCounts:
 
 
 @dataclass(frozen=True)
+class Formula:
+    """How many parameters a part has by the configuration: the count, and how it comes about.
+
+    `numbers` is `symbols` with the sizes filled in; it is empty, and `symbols` says why, where there are none.
+    """
+
+    count: int
+    symbols: str
+    numbers: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.symbols} = {self.numbers}" if self.numbers else self.symbols
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """Everything `nmt info` prints. None or empty where the run has not come that far.
 
     `state` holds the plain values of the newest checkpoint's training state (`step`, `epoch`, …); `best_step` and
     `best_scores` belong to `best.pt`; `validations` has one entry a validation, `{"step": …, "dev/bleu": …}`;
-    `evaluations` has `{metric: score}` for every `eval/NAME.json`; `files` are sizes in bytes by path in the run.
+    `evaluations` has `{metric: score}` for every `eval/NAME.json`; `formulas` explains the parameters of attention, by
+    part; `files` are sizes in bytes by path in the run.
     """
 
     path: str
@@ -67,6 +84,7 @@ class RunInfo:
     validations: tuple[dict[str, Any], ...]
     evaluations: dict[str, dict[str, float]]
     parameters: ParameterCounts
+    formulas: dict[str, Formula]
     files: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,8 +93,10 @@ class RunInfo:
             "total": self.parameters.total,
             "by_part": self.parameters.by_part,
             "tied": list(self.parameters.tied),
+            "formulas": {part: asdict(formula) for part, formula in self.formulas.items()},
         }
-        return {**asdict(self), "validations": list(self.validations), "parameters": parameters}
+        plain = asdict(self) | {"validations": list(self.validations), "parameters": parameters}
+        return {name: value for name, value in plain.items() if name != "formulas"}
 
 
 def describe(run: RunDir) -> RunInfo:
@@ -102,6 +122,7 @@ def describe(run: RunDir) -> RunInfo:
         validations=tuple(validations),
         evaluations=_evaluations(run.eval),
         parameters=count_parameters(model, tied=config.model.tie_embeddings),
+        formulas=attention_formulas(config.model),
         files=_sizes(run),
     )
 
@@ -131,6 +152,35 @@ def count_parameters(state_dict: Mapping[str, Tensor], *, tied: bool = False) ->
         seen[key] = name
         counts[part] += tensor.numel()
     return ParameterCounts({part: count for part, count in counts.items() if count}, tuple(shared))
+
+
+def attention_formulas(config: ModelConfig) -> dict[str, Formula]:
+    """How many parameters attention has, and the window of local attention; d_h is the size of an annotation."""
+    decoder, d_h = config.decoder, config.encoder.annotation_size
+    d_s = decoder.hidden_size
+    if isinstance(decoder, BahdanauConfig):
+        return {"attention": _additive(decoder.attention_size, d_s, d_h, coverage=decoder.coverage)}
+    if not isinstance(decoder, LuongConfig):
+        return {"attention": Formula(0, "this kind has none")}
+    match decoder.score:
+        case "dot":
+            score = Formula(0, "s·h has none to learn")
+        case "general":
+            score = Formula(d_s * d_h, "d_s·d_h", f"{d_s}·{d_h}")
+        case "concat":
+            score = _additive(decoder.attention_size, d_s, d_h, coverage=False)
+    if decoder.window is None:
+        return {"attention": score}
+    if decoder.window.kind == "monotonic":
+        return {"attention": score, "window": Formula(0, "min(t, S) has none to learn")}
+    return {"attention": score, "window": Formula(d_s**2 + d_s, "d_s² + d_s", f"{d_s}² + {d_s}")}
+
+
+def _additive(d_a: int, d_s: int, d_h: int, *, coverage: bool) -> Formula:
+    count, symbols, numbers = d_a * (d_s + d_h + 1), "d_a(d_s + d_h + 1)", f"{d_a}({d_s} + {d_h} + 1)"
+    if coverage:
+        return Formula(count + d_a, f"{symbols} + d_a", f"{numbers} + {d_a}")
+    return Formula(count, symbols, numbers)
 
 
 def _part(name: str) -> str:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from models import DECODERS
 
-from nmt.config import load_config
+from nmt.config import EncoderConfig, ModelConfig, load_config
+from nmt.console import show_run
 from nmt.errors import NmtError
-from nmt.info import _PARTS, count_parameters, describe
+from nmt.info import _PARTS, Formula, attention_formulas, count_parameters, describe
 from nmt.model.seq2seq import build_model
 from nmt.run_dir import RunDir
 from nmt.training.checkpoint import KEYS
@@ -64,6 +66,8 @@ def test_the_description_is_plain_json(tmp_path: Path) -> None:
     plain = describe(run).to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert plain["parameters"]["total"] == sum(plain["parameters"]["by_part"].values())
+    formula = {"count": 102, "symbols": "d_a(d_s + d_h + 1)", "numbers": "6(8 + 8 + 1)"}
+    assert plain["parameters"]["formulas"] == {"attention": formula}
 
 
 def test_a_run_before_its_first_checkpoint_can_be_described(tmp_path: Path) -> None:
@@ -111,7 +115,10 @@ def test_equal_tensors_that_are_not_tied_count_twice() -> None:
     assert count_parameters(zeros).total == 12
 
 
-@pytest.mark.parametrize("decoder", [DECODER, "{kind: luong, cell: lstm, hidden_size: 8}", "{kind: none}"])
+LOCAL = "{kind: luong, cell: lstm, hidden_size: 8, window: {kind: predictive}}"
+
+
+@pytest.mark.parametrize("decoder", [DECODER, LOCAL, "{kind: none}"])
 def test_every_tensor_of_a_model_belongs_to_a_named_part(tmp_path: Path, decoder: str) -> None:
     run = make_run(tmp_path)
     run.config.write_text(run.config.read_text().replace(DECODER, decoder))
@@ -120,8 +127,73 @@ def test_every_tensor_of_a_model_belongs_to_a_named_part(tmp_path: Path, decoder
 
 
 def test_an_unknown_part_is_counted_under_two_components() -> None:
-    state = {"decoder.window.position.weight": torch.zeros(3), "decoder.window.v": torch.zeros(2), "x": torch.zeros(1)}
-    assert count_parameters(state).by_part == {"decoder.window": 5, "x": 1}
+    state = {"decoder.new.position.weight": torch.zeros(3), "decoder.new.v": torch.zeros(2), "x": torch.zeros(1)}
+    assert count_parameters(state).by_part == {"decoder.new": 5, "x": 1}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_formulas_of_attention_give_what_is_counted(name: str) -> None:
+    config = ModelConfig(embedding_size=7, encoder=EncoderConfig(hidden_size=4), decoder=DECODERS[name])
+    counted = count_parameters(build_model(config, 11, 11).state_dict()).by_part
+    formulas = attention_formulas(config)
+    assert {part: counted.get(part, 0) for part in ("attention", "window") if part in counted or part in formulas} == {
+        part: formula.count for part, formula in formulas.items()
+    }
+    for formula in formulas.values():
+        arithmetic = formula.numbers.replace("²", "**2").replace("·", "*").replace("(", "*(")
+        assert formula.count == (eval(arithmetic) if arithmetic else 0)
+
+
+SHOWN = {
+    "{kind: bahdanau, hidden_size: 256, attention_size: 256}": {
+        "attention": "131,328 = d_a(d_s + d_h + 1) = 256(256 + 256 + 1)"
+    },
+    "{kind: bahdanau, hidden_size: 6, attention_size: 5, coverage: true}": {
+        "attention": "1,320 = d_a(d_s + d_h + 1) + d_a = 5(6 + 256 + 1) + 5"
+    },
+    "{kind: luong, score: dot, hidden_size: 256}": {"attention": "0 (s·h has none to learn)"},
+    "{kind: luong, hidden_size: 512, window: {kind: monotonic}}": {
+        "attention": "131,072 = d_s·d_h = 512·256",
+        "window": "0 (min(t, S) has none to learn)",
+    },
+    "{kind: luong, score: concat, hidden_size: 8, attention_size: 5, window: {kind: predictive}}": {
+        "attention": "1,325 = d_a(d_s + d_h + 1) = 5(8 + 256 + 1)",
+        "window": "72 = d_s² + d_s = 8² + 8",
+    },
+    "{kind: none}": {"attention": "0 (this kind has none)"},
+}
+
+
+@pytest.mark.parametrize("decoder", SHOWN)
+def test_the_parameters_of_attention_are_shown_with_their_formula(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], decoder: str
+) -> None:
+    run = make_run(tmp_path)
+    text = run.config.read_text().replace(DECODER, decoder)
+    run.config.write_text(text.replace("encoder: {hidden_size: 4}", "encoder: {hidden_size: 128}"))
+    save(run.best, tiny_model(run).state_dict(), step=1)
+    show_run(describe(run))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for part, shown in SHOWN[decoder].items():
+        assert f"{part} {shown}" in lines
+
+
+def test_a_configuration_changed_after_training_shows_both_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path)
+    save(run.best, tiny_model(run).state_dict(), step=1)
+    run.config.write_text(run.config.read_text().replace("attention_size: 6", "attention_size: 7"))
+    info = describe(run)
+    assert info.formulas == {"attention": Formula(7 * 17, "d_a(d_s + d_h + 1)", "7(8 + 8 + 1)")}
+    show_run(info)
+    shown = "102 in the checkpoint, but 119 by config.yaml: d_a(d_s + d_h + 1) = 7(8 + 8 + 1)"
+    assert shown in capsys.readouterr().out
+
+
+def test_before_the_first_checkpoint_no_formula_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_run(describe(make_run(tmp_path)))
+    assert "d_a" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
