@@ -86,6 +86,43 @@ def test_additive_gradients_equal_numerical_ones() -> None:
     assert torch.autograd.gradcheck(scores, (*tensors, *score.parameters()))
 
 
+def test_coverage_is_added_inside_the_tanh() -> None:
+    query_BKH, annotations_BSE = arrays()
+    score = AdditiveScore(4, 6, 7, coverage=True).double()
+    assert score.coverage is not None
+    coverage_BKS = torch.rand(2, 3, 5, dtype=torch.float64)
+    found = score(query_BKH, score.keys(annotations_BSE), coverage_BKS).detach().numpy()
+    w, u, v, c = (p.detach().numpy() for p in (score.query.weight, score.key.weight, score.v, score.coverage))
+    for b, k, s in np.ndindex(2, 3, 5):
+        inside = w @ query_BKH[b, k].numpy() + u @ annotations_BSE[b, s].numpy() + c * coverage_BKS[b, k, s].item()
+        assert found[b, k, s] == pytest.approx(v @ np.tanh(inside), abs=1e-12)
+
+
+def test_gradients_with_coverage_equal_numerical_ones() -> None:
+    torch.manual_seed(4)
+    shapes = ((2, 3, 4), (2, 5, 6), (2, 3, 5))
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    score = AdditiveScore(4, 6, 3, coverage=True).double()
+
+    def scores(
+        query_BKH: torch.Tensor, annotations_BSE: torch.Tensor, coverage_BKS: torch.Tensor, *_: torch.Tensor
+    ) -> torch.Tensor:
+        result: torch.Tensor = score(query_BKH, score.keys(annotations_BSE), coverage_BKS)
+        return result
+
+    assert torch.autograd.gradcheck(scores, (*tensors, *score.parameters()))
+
+
+@pytest.mark.parametrize("score", [AdditiveScore(4, 6, 7), GeneralScore(4, 6), GeneralScore(4, 6, scale=True)])
+def test_scores_of_some_rows_of_the_keys_are_those_columns_of_all(score: AdditiveScore | GeneralScore) -> None:
+    query_BKH, annotations_BSE = arrays()
+    score = score.double()
+    keys_BSA = score.keys(annotations_BSE)
+    columns_BKW = torch.tensor([[[0, 1], [4, 4], [3, 0]], [[2, 2], [1, 0], [4, 3]]])  # any order, some twice
+    found = score.near(query_BKH, keys_BSA, columns_BKW + 5 * torch.arange(2).view(2, 1, 1))
+    torch.testing.assert_close(found, score(query_BKH, keys_BSA).gather(2, columns_BKW))
+
+
 def test_weights_sum_to_one_and_padding_gets_exactly_none() -> None:
     torch.manual_seed(5)
     mask_BS = torch.tensor([[True] * 5, [True, True, False, False, False]])
@@ -103,5 +140,7 @@ def test_scores_of_ten_thousand_stay_finite() -> None:
 def test_parameter_counts_follow_the_formulas() -> None:
     additive = AdditiveScore(query_size=4, annotation_size=6, attention_size=7)
     assert sum(p.numel() for p in additive.parameters()) == 7 * (4 + 6 + 1)
+    covering = AdditiveScore(query_size=4, annotation_size=6, attention_size=7, coverage=True)
+    assert sum(p.numel() for p in covering.parameters()) == 7 * (4 + 6 + 1) + 7
     assert sum(p.numel() for p in GeneralScore(4, 6).parameters()) == 4 * 6
     assert sum(p.numel() for p in DotScore(4).parameters()) == 0

@@ -1,16 +1,17 @@
-"""The decoders: one protocol, both papers' timing, padding, and the fast path against repeated steps."""
+"""The decoders: one protocol, both papers' timing, padding, and the fast path against repeated steps.
+
+Their formulas are in test_attention_formulas.py.
+"""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from models import ATTENTIVE, DECODERS, small_batch, small_model
 
-from nmt.config import BahdanauConfig, EncoderConfig, LuongConfig, ModelConfig
+from nmt.config import BahdanauConfig, EncoderConfig, ModelConfig
 from nmt.model.decoder import Decoder
 from nmt.model.recurrence import BahdanauLoop
-from nmt.model.recurrent import cell_weights
 from nmt.model.seq2seq import Seq2Seq, build_model
 
 
@@ -131,67 +132,6 @@ def test_hypotheses_of_a_sentence_share_its_memory(name: str) -> None:
         torch.testing.assert_close(weights_NS.view(3, 3, -1)[:, k], weights_BS)
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def gru(layer: torch.nn.Module, x: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """torch's GRU from its documentation: the reset gate after the product."""
-    wi, wh, bi, bh = (weights.detach().numpy() for weights in cell_weights(layer))
-    (ir, iz, inew), (hr, hz, hnew) = np.split(wi @ x + bi, 3), np.split(wh @ h + bh, 3)
-    z = sigmoid(iz + hz)
-    return (1 - z) * np.tanh(inew + sigmoid(ir + hr) * hnew) + z * h
-
-
-def weights_of(module: torch.nn.Module) -> np.ndarray:
-    return module.weight.detach().numpy()  # type: ignore[union-attr, operator]
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
-
-
-@pytest.mark.parametrize("name", ["bahdanau", "bahdanau-state", "bahdanau-maxout"])
-def test_bahdanau_follows_the_papers_formulas(name: str) -> None:
-    model = small_model(name)
-    src_BS, lengths_B, tgt_in_BT = small_batch()
-    readouts, _ = model(src_BS, lengths_B, tgt_in_BT)
-    memory = model.read(src_BS, lengths_B)
-    decoder, row = model.decoder, 2
-    h = memory.annotations_BSE[row].detach().numpy()
-    s = np.tanh(weights_of(decoder.initial[0]) @ h[0, 4:])
-    score = decoder.attention
-    for t in range(5):
-        y = model.tgt_embedding.weight[tgt_in_BT[row, t]].detach().numpy()
-        e = [score.v.detach().numpy() @ np.tanh(weights_of(score.query) @ s + weights_of(score.key) @ hj) for hj in h]
-        c = softmax(np.array(e)) @ h
-        before, s = s, gru(decoder.rnn.layers[0], np.concatenate([y, c]), s)
-        if name == "bahdanau-state":
-            expected = s
-        elif name == "bahdanau":
-            expected = np.tanh(weights_of(decoder.readout) @ np.concatenate([s, c, y]))
-        else:
-            expected = (weights_of(decoder.readout) @ np.concatenate([before, c, y])).reshape(-1, 2).max(1)
-        np.testing.assert_allclose(readouts[row, t].detach().numpy(), expected, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["luong-general", "luong-feed"])
-def test_luong_follows_the_papers_formulas(name: str) -> None:
-    model = small_model(name)
-    src_BS, lengths_B, tgt_in_BT = small_batch()
-    readouts, _ = model(src_BS, lengths_B, tgt_in_BT)
-    decoder, row = model.decoder, 2
-    h = model.read(src_BS, lengths_B).annotations_BSE[row].detach().numpy()
-    s = np.tanh(weights_of(decoder.initial[0]) @ h[0, 4:])
-    readout = np.zeros(6)
-    for t in range(5):
-        y = model.tgt_embedding.weight[tgt_in_BT[row, t]].detach().numpy()
-        s = gru(decoder.rnn.layers[0], np.concatenate([y, readout]) if name == "luong-feed" else y, s)
-        c = softmax(np.array([s @ weights_of(decoder.attention.key) @ hj for hj in h])) @ h
-        readout = np.tanh(weights_of(decoder.readout) @ np.concatenate([s, c]))
-        np.testing.assert_allclose(readouts[row, t].detach().numpy(), readout, atol=1e-10)
-
-
 def test_annotations_join_the_last_words_seen_in_both_directions() -> None:
     model = small_model("none")
     src_BS, lengths_B, _ = small_batch()
@@ -201,17 +141,6 @@ def test_annotations_join_the_last_words_seen_in_both_directions() -> None:
         torch.testing.assert_close(encoding.summary_BE[row, :4], encoding.annotations_BSE[row, length - 1, :4])
         torch.testing.assert_close(encoding.summary_BE[row, 4:], encoding.annotations_BSE[row, 0, 4:])
         torch.testing.assert_close(encoding.start_BH[row], encoding.annotations_BSE[row, 0, 4:])
-
-
-def count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def test_parameters_of_attention_follow_the_design() -> None:
-    a, s, h = 5, 6, 8
-    assert count(small_model("bahdanau").decoder.attention) == a * (s + h + 1)
-    luong = small_model("luong-general").decoder
-    assert count(luong.attention) + count(luong.readout) == s * h + s * (s + h)
 
 
 def test_tied_embeddings_are_one_matrix_for_source_target_and_output() -> None:
@@ -231,14 +160,3 @@ def test_dropout_is_one_mask_for_all_positions_of_a_sentence() -> None:
     assert set(x_BTX.unique().tolist()) == {0.0, 2.0}
     assert not torch.equal(x_BTX[0], x_BTX[1])
     assert torch.equal(model.eval().dropout(torch.ones(3, 4, 50)), torch.ones(3, 4, 50))
-
-
-@pytest.mark.parametrize(
-    "decoder", [BahdanauConfig(), LuongConfig(kind="luong", hidden_size=512), LuongConfig(kind="luong", score="dot")]
-)
-def test_rows_of_an_untrained_model_are_nearly_uniform(decoder: BahdanauConfig | LuongConfig) -> None:
-    torch.manual_seed(1)
-    model = build_model(ModelConfig(dropout=0.0, decoder=decoder), 1000, 1000)
-    _, weights_BTS = model(torch.randint(4, 1000, (8, 20)), torch.full((8,), 20), torch.randint(4, 1000, (8, 15)))
-    assert (weights_BTS * 20).min() > 0.8
-    assert (weights_BTS * 20).max() < 1.2
