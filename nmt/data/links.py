@@ -172,13 +172,13 @@ def link_pieces(
 
     Args:
         weights: [T + 1, S + 1], a row for each step and the columns of the source pieces, EOS last in both. A
-            translation that the length limit cut has no last step and T rows.
+            translation that the length limit cut has no last step and T rows; without attention there are no columns.
         tgt_words, src_words: the word that each of the T and S pieces belongs to.
         shift: 0 gives a target piece the weights of the step that chooses it, 1 those of the next one, whose state
             has read it; the last piece then has those of EOS, and none where the length limit left that step out.
         threshold: as in `links_of`.
     """
-    if not tgt_words or not src_words:
+    if not tgt_words or not src_words or not weights.shape[1]:
         return frozenset()
     rows = weights[shift : shift + len(tgt_words)]
     n_tgt, n_src = max(tgt_words) + 1, max(src_words) + 1

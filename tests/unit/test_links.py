@@ -136,6 +136,11 @@ def test_a_translation_cut_by_the_length_limit_has_no_step_after_its_last_piece(
     assert link_pieces(weights, [0, 1], [0, 1], shift=1) == {(1, 0)}
 
 
+def test_a_decoder_without_attention_links_nothing() -> None:
+    assert link_pieces(np.zeros((3, 0)), [0, 1], [0, 1]) == frozenset()
+    assert link_pieces(np.zeros((3, 0)), [0, 1], [0, 1], shift=1, threshold=0.0) == frozenset()
+
+
 def test_weight_on_eos_leaves_a_word_without_a_link() -> None:
     weights = np.array([[0.3, 0.3, 0.4], [0.1, 0.2, 0.7], [1.0, 0.0, 0.0]])
     assert link_pieces(weights, [0, 1], [0, 0]) == {(0, 0)}  # 0.6 for the word's two pieces
