@@ -127,6 +127,7 @@ class Attention(nn.Module):
         self.states_BKH = torch.randn(sizes.batch, sizes.beam, d).tanh()
         self.annotations_BSE = torch.randn(sizes.batch, sizes.positions, d).tanh()
         self.mask_BS = torch.ones(sizes.batch, sizes.positions, dtype=torch.bool)
+        self.lengths_B = self.mask_BS.sum(1)
         self.coverage_BKS = torch.rand(sizes.batch, sizes.beam, sizes.positions) if kind.coverage else None
         with torch.no_grad():
             self.keys_BSA = self.score.keys(self.annotations_BSE)
@@ -141,7 +142,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Contexts [B, K, E], as the decoders compute them."""
         if self.window is not None:
-            local = self.window(self.score, states_BKH, steps_K, keys_BSA, annotations_BSE, self.mask_BS)
+            local = self.window(self.score, states_BKH, steps_K, keys_BSA, annotations_BSE, self.lengths_B)
             context_BKE: Tensor = local[1]
             return context_BKE
         coverage = () if coverage_BKS is None else (coverage_BKS,)

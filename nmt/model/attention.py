@@ -161,13 +161,16 @@ class DotScore(nn.Module):
 
     def forward(self, query_BKH: Tensor, keys_BSH: Tensor) -> Tensor:
         """Scores [B, K, S] of every query against every key of its sentence."""
-        return torch.bmm(query_BKH * self.factor, keys_BSH.transpose(1, 2))
+        return torch.bmm(self._scaled(query_BKH), keys_BSH.transpose(1, 2))
 
     def near(self, query_BKH: Tensor, keys_BSH: Tensor, rows_BKW: Tensor) -> Tensor:
         """Scores [B, K, W] against the keys at `rows_BKW` alone, which counts through the sentences of the batch."""
         near_NWH = nn.functional.embedding(rows_BKW.flatten(0, 1), keys_BSH.flatten(0, 1))
-        scores_N1W = torch.bmm((query_BKH * self.factor).flatten(0, 1).unsqueeze(1), near_NWH.transpose(1, 2))
+        scores_N1W = torch.bmm(self._scaled(query_BKH).flatten(0, 1).unsqueeze(1), near_NWH.transpose(1, 2))
         return scores_N1W.view(rows_BKW.shape)
+
+    def _scaled(self, query_BKH: Tensor) -> Tensor:
+        return query_BKH if self.factor == 1 else query_BKH * self.factor
 
     @staticmethod
     def positions_read(queries: int, width: int) -> int:

@@ -25,7 +25,7 @@ from nmt.model.window import make_window
 
 @dataclass(frozen=True)
 class Memory:
-    """A source as the decoder reads it: annotations, the keys projected once, and the mask of real positions.
+    """A source as the decoder reads it: annotations, the keys projected once, mask and number of real positions.
 
     The K hypotheses of a sentence share its row; memory is never repeated K times.
     """
@@ -33,6 +33,7 @@ class Memory:
     annotations_BSE: Tensor
     keys_BSA: Tensor
     mask_BS: Tensor
+    lengths_B: Tensor
     start_BH: Tensor
     summary_BE: Tensor
 
@@ -79,6 +80,7 @@ class Decoder(nn.Module, ABC):
             encoding.annotations_BSE,
             self.keys(encoding.annotations_BSE),
             encoding.mask_BS,
+            encoding.mask_BS.sum(1),
             encoding.start_BH,
             encoding.summary_BE,
         )
@@ -241,7 +243,7 @@ class LuongDecoder(Decoder):
             context_BKE = attend(weights_BKS, memory.annotations_BSE)
         else:
             weights_BKS, context_BKE = self.window(
-                self.attention, states_BKH, steps_K, memory.keys_BSA, memory.annotations_BSE, memory.mask_BS
+                self.attention, states_BKH, steps_K, memory.keys_BSA, memory.annotations_BSE, memory.lengths_B
             )
         return self.readout(torch.cat([states_BKH, context_BKE], -1)).tanh(), weights_BKS
 

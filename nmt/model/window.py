@@ -25,6 +25,8 @@ class Window(nn.Module, ABC):
     def __init__(self, half_width: int) -> None:
         super().__init__()
         self.half_width = half_width
+        self.register_buffer("offsets_W", torch.arange(2.0 * half_width + 1), persistent=False)
+        self.offsets_W: Tensor
 
     @abstractmethod
     def centres(self, states_BKH: Tensor, steps_K: Tensor, lengths_B: Tensor) -> Tensor:
@@ -41,14 +43,13 @@ class Window(nn.Module, ABC):
         steps_K: Tensor,
         keys_BSA: Tensor,
         annotations_BSE: Tensor,
-        mask_BS: Tensor,
+        lengths_B: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Weights [B, K, S], exactly 0 outside the windows, and contexts [B, K, E]; `steps_K` are the queries' t.
 
         Where windows are small against the sentence only their positions are read and scored; elsewhere scoring all of
         them is the cheaper way to the same values.
         """
-        lengths_B = mask_BS.sum(1)
         centres_BK = self.centres(states_BKH, steps_K, lengths_B)
         size, queries = keys_BSA.shape[1], states_BKH.shape[1]
         near = 2 * score.positions_read(queries, 2 * self.half_width + 1) < size
@@ -60,9 +61,11 @@ class Window(nn.Module, ABC):
         keys_BSA: Tensor, annotations_BSE: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Weights and contexts by the scores of all positions."""
-        positions_S = torch.arange(1, keys_BSA.shape[1] + 1, device=centres_BK.device)
-        positions_BKS = positions_S.to(centres_BK).expand(*centres_BK.shape, -1)
-        weights_BKS = self.weigh(score(states_BKH, keys_BSA), positions_BKS, centres_BK, lengths_B)
+        positions_S = torch.arange(1, keys_BSA.shape[1] + 1, device=centres_BK.device, dtype=centres_BK.dtype)
+        first_BK1, last_BK1 = self.bounds(centres_BK, lengths_B)
+        inside_BKS = (positions_S >= first_BK1) & (positions_S <= last_BK1)
+        distances_BKS = positions_S - centres_BK.unsqueeze(-1)
+        weights_BKS = self.weigh(score(states_BKH, keys_BSA), inside_BKS, distances_BKS)
         return weights_BKS, attend(weights_BKS, annotations_BSE)
 
     def attend_near(
@@ -71,29 +74,36 @@ class Window(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Weights and contexts by the scores of the 2D + 1 positions of each window."""
         batch, size = keys_BSA.shape[:2]
-        offsets_W = torch.arange(2 * self.half_width + 1, device=centres_BK.device)
-        positions_BKW = (centres_BK - self.half_width).ceil().unsqueeze(-1) + offsets_W
-        index_BKW = (positions_BKW.long() - 1).clamp(0, size - 1)
-        rows_BKW = index_BKW + size * torch.arange(batch, device=centres_BK.device).view(-1, 1, 1)
+        first_BK1, last_BK1 = self.bounds(centres_BK, lengths_B)
+        unlimited_BKW = first_BK1 + self.offsets_W.to(centres_BK)
+        inside_BKW = unlimited_BKW <= last_BK1
+        positions_BKW = unlimited_BKW.minimum(last_BK1)  # beyond the window its last position, again
+        starts_B11 = torch.arange(-1, batch * size - 1, size, device=centres_BK.device).view(-1, 1, 1)
+        rows_BKW = positions_BKW.long() + starts_B11
         scores_BKW = score.near(states_BKH, keys_BSA, rows_BKW)
-        weights_BKW = self.weigh(scores_BKW, positions_BKW, centres_BK, lengths_B)
+        weights_BKW = self.weigh(scores_BKW, inside_BKW, positions_BKW - centres_BK.unsqueeze(-1))
         context_NE = nn.functional.embedding_bag(
             rows_BKW.flatten(0, 1),
             annotations_BSE.flatten(0, 1),
             per_sample_weights=weights_BKW.flatten(0, 1),
             mode="sum",
         )
-        # Added, not written: off the ends several positions are clamped to one, and all but one of them have weight 0.
-        nowhere_BKS = weights_BKW.new_zeros(*centres_BK.shape, size)
+        # Added, not written: a position that comes again has weight 0.
+        nowhere_BKS = weights_BKW.new_zeros(batch, states_BKH.shape[1], size)
+        index_BKW = rows_BKW - (starts_B11 + 1)
         return nowhere_BKS.scatter_add(-1, index_BKW, weights_BKW), context_NE.view(*centres_BK.shape, -1)
 
-    def weigh(self, scores: Tensor, positions: Tensor, centres_BK: Tensor, lengths_B: Tensor) -> Tensor:
-        """The weights of scores [B, K, X] at these positions (they may lie off the ends), 0 outside the windows."""
-        first_BK = (centres_BK - self.half_width).ceil().clamp(min=1)
-        last_BK = torch.minimum((centres_BK + self.half_width).floor(), lengths_B.unsqueeze(1))
-        inside = (positions >= first_BK.unsqueeze(-1)) & (positions <= last_BK.unsqueeze(-1))
-        weights = scores.masked_fill(~inside, -math.inf).softmax(-1)
-        falloff = self.falloff(positions - centres_BK.unsqueeze(-1))
+    def bounds(self, centres_BK: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The first and the last real position of each window, [B, K, 1]."""
+        centres_BK1 = centres_BK.unsqueeze(-1)
+        first_BK1 = (centres_BK1 - self.half_width).ceil().clamp(min=1)
+        last_BK1 = (centres_BK1 + self.half_width).floor().minimum(lengths_B.to(centres_BK).view(-1, 1, 1))
+        return first_BK1, last_BK1
+
+    def weigh(self, scores: Tensor, inside: Tensor, distances: Tensor) -> Tensor:
+        """The weights of scores [B, K, X] at these distances j - p_t, 0 outside the windows."""
+        weights = torch.where(inside, scores, -math.inf).softmax(-1)
+        falloff = self.falloff(distances)
         return weights if falloff is None else weights * falloff.to(weights)
 
 
@@ -101,7 +111,7 @@ class MonotonicWindow(Window):
     """local-m: p_t = min(t, S); a target longer than the source keeps the last window."""
 
     def centres(self, states_BKH: Tensor, steps_K: Tensor, lengths_B: Tensor) -> Tensor:
-        centres_BK = torch.minimum(steps_K.unsqueeze(0), lengths_B.unsqueeze(1))
+        centres_BK = torch.minimum(steps_K, lengths_B.unsqueeze(1))
         return centres_BK.to(torch.promote_types(states_BKH.dtype, torch.float32))
 
 
@@ -123,7 +133,7 @@ class PredictiveWindow(Window):
         return lengths_B.unsqueeze(1) * logit_BK.to(torch.promote_types(logit_BK.dtype, torch.float32)).sigmoid()
 
     def falloff(self, distances: Tensor) -> Tensor:
-        return torch.exp(-2 * (distances / self.half_width).square())
+        return (distances.square() * (-2 / self.half_width**2)).exp()
 
 
 def make_window(config: WindowConfig, query_size: int) -> Window:

@@ -83,7 +83,7 @@ def attended(case: Case, size: float = 1.0) -> Attended:
         window_BKS = mask_BS.unsqueeze(1).expand_as(weights_BKS)
         return Attended(weights_BKS, attend(weights_BKS, annotations_BSE), window_BKS, learned)
     steps_K = torch.tensor(case.steps)
-    weights_BKS, context_BKE = window(score, states_BKH, steps_K, keys_BSA, annotations_BSE, mask_BS)
+    weights_BKS, context_BKE = window(score, states_BKH, steps_K, keys_BSA, annotations_BSE, mask_BS.sum(1))
     window_BKS = torch.zeros_like(weights_BKS, dtype=torch.bool)
     p = {f"window.{name}": array for name, array in formulas.numbers(window).items()}
     for b, length in enumerate(case.lengths):

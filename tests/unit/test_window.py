@@ -225,7 +225,7 @@ def test_windows_alone_are_read_where_that_is_less(
     scores, window = modules(score, kind, 10)
     states_BKH, annotations_BSE, mask_BS = arrays(lengths=(size,), queries=queries)
     steps_K = torch.arange(1, queries + 1)
-    window(scores, states_BKH, steps_K, scores.keys(annotations_BSE), annotations_BSE, mask_BS)
+    window(scores, states_BKH, steps_K, scores.keys(annotations_BSE), annotations_BSE, mask_BS.sum(1))
     assert ways == [way]
 
 
