@@ -23,12 +23,14 @@ from nmt.data.links import (
     transposed,
 )
 from nmt.data.pairs import read_files, read_split
-from nmt.data.text import read_lines, write_line
+from nmt.data.text import one_line, read_lines, write_line
+from nmt.data.words import Range, locate_words, words_between_blanks
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir
 from nmt.translate import Candidate, Translation, Translator
 
+Words = tuple[list[Range], list[Range]]
 LINES_AT_ONCE = 1024  # enough for full batches of like length
 
 
@@ -43,11 +45,15 @@ class AlignedPair:
 
 @dataclass(frozen=True)
 class AlignmentInput:
-    """The sentences to align, what messages call them, and their translations, or None where they are to be found."""
+    """The sentences to align, what messages call them, and their translations, or None where they are to be found.
+
+    `words` has the places of the words of both sides of each pair, or is None for those between blanks.
+    """
 
     name: str
     sources: Sequence[str]
     targets: Sequence[str] | None
+    words: Sequence[Words] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,14 +88,16 @@ class Aligner:
         translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search)
         return cls(translator, translator.alignment_shift if shift is None else shift, threshold)
 
-    def given(self, pairs: Sequence[tuple[str, str]], batch_tokens: int = 4096) -> list[AlignedPair]:
-        """Aligns given pairs, in order; one with a blank side has no links."""
+    def given(
+        self, pairs: Sequence[tuple[str, str]], batch_tokens: int = 4096, words: Sequence[Words] | None = None
+    ) -> list[AlignedPair]:
+        """Aligns given pairs, in order; one with a blank side has no links. `words` as in `AlignmentInput`."""
         aligned = []
-        for (_, target), forced in zip(pairs, self.translator.force(pairs, batch_tokens), strict=True):
+        for (_, target), forced in zip(pairs, self.translator.force(pairs, batch_tokens, words), strict=True):
             links: Links = frozenset()
             if forced.weights is not None:
-                words = forced.tgt_words, forced.src_words
-                links = link_pieces(forced.weights, *words, shift=self.shift, threshold=self.threshold)
+                numbers = forced.tgt_words, forced.src_words
+                links = link_pieces(forced.weights, *numbers, shift=self.shift, threshold=self.threshold)
             aligned.append(AlignedPair(target, links, forced.truncated))
         return aligned
 
@@ -115,11 +123,21 @@ def word_alignment(
     return link_pieces(one.weights, one.words, translation.src_words, shift=shift, threshold=threshold)
 
 
-def read_input(run: RunDir, split: str | None, src: Path | None, tgt: Path | None) -> AlignmentInput:
+def read_input(
+    run: RunDir,
+    split: str | None,
+    src: Path | None,
+    tgt: Path | None,
+    src_words: Path | None = None,
+    tgt_words: Path | None = None,
+) -> AlignmentInput:
     """The sentences to align: two files, one file to translate, or a split of the run's data.
 
+    `src_words` and `tgt_words` are files with the words of the sentences of given pairs, blanks between.
+
     Raises:
-        NmtError: for files of unequal length, an unknown split, and what cannot be read.
+        NmtError: for files of unequal length, words that do not spell their sentence, an unknown split, and what
+            cannot be read.
     """
     if src is not None and tgt is None:
         return AlignmentInput(src.name, list(read_lines(src)), None)
@@ -128,7 +146,25 @@ def read_input(run: RunDir, split: str | None, src: Path | None, tgt: Path | Non
         name, pairs = src.name, read_files(src, tgt)
     else:
         pairs = read_split(load_config(str(run.config)), name)
-    return AlignmentInput(name, [source for source, _ in pairs], [target for _, target in pairs])
+    sides = [source for source, _ in pairs], [target for _, target in pairs]
+    words: list[Words] | None = None
+    if src_words is not None or tgt_words is not None:
+        files = (src_words, tgt_words)
+        words = list(zip(*(_places(texts, file) for texts, file in zip(sides, files, strict=True)), strict=True))
+    return AlignmentInput(name, *sides, words)
+
+
+def _places(texts: Sequence[str], file: Path | None) -> list[list[Range]]:
+    """Where the words of each text are, by the file that has them."""
+    if file is None:
+        return [words_between_blanks(one_line(text)) for text in texts]
+    lines = list(read_lines(file))
+    if len(lines) != len(texts):
+        raise NmtError(f"{file} has {len(lines)} lines for {len(texts)} sentences: line i must hold the words of each.")
+    return [
+        locate_words(one_line(text), line.split(), f"{file}, line {number}")
+        for number, (text, line) in enumerate(zip(texts, lines, strict=True), 1)
+    ]
 
 
 def read_gold(path: Path, base: int, reverse: bool, given: AlignmentInput) -> list[GoldLinks]:
@@ -148,13 +184,14 @@ def read_gold(path: Path, base: int, reverse: bool, given: AlignmentInput) -> li
         gold = [GoldLinks(transposed(links.sure), transposed(links.possible)) for links in gold]
     for number, (links, *texts) in enumerate(zip(gold, given.sources, targets, strict=True), 1):
         for side, (what, text) in enumerate(zip(("source", "target"), texts, strict=True)):
-            words, last = len(text.split()), max((link[side] for link in links.possible), default=-1)
+            words = len(text.split() if given.words is None else given.words[number - 1][side])
+            last = max((link[side] for link in links.possible), default=-1)
             if last >= words:
                 raise NmtError(
                     f"{path}, line {number}: a link names word {last + base} of the {what}, which has {words}, counted "
                     f"from {base}. Words are what stands between blanks: the text must be cut as it was for the gold "
-                    "links. If they count from 1, give --gold-base 1; if they have the target word first, "
-                    "--gold-reversed."
+                    "links (--src-words, --tgt-words). If they count from 1, give --gold-base 1; if they have the "
+                    "target word first, --gold-reversed."
                 )
     if not any(links.possible for links in gold):
         raise NmtError(f"{path}: every line is blank, so there is nothing to compare with.")
@@ -194,19 +231,21 @@ def align_blocks(
     for first in range(0, len(given.sources), LINES_AT_ONCE):
         block = slice(first, first + LINES_AT_ONCE)
         sources = given.sources[block]
+        words = None if given.words is None else given.words[block]
         if given.targets is None:
             pairs = forward.translated(sources, batch_tokens)
         else:
-            pairs = forward.given(list(zip(sources, given.targets[block], strict=True)), batch_tokens)
+            pairs = forward.given(list(zip(sources, given.targets[block], strict=True)), batch_tokens, words)
         if backward is not None:
             turned = [(pair.target, source) for pair, source in zip(pairs, sources, strict=True)]
+            turned_words = None if words is None else [(tgt, src) for src, tgt in words]
             pairs = [
                 AlignedPair(
                     one.target,
                     symmetrize(one.links, transposed(other.links), method),
                     one.truncated or other.truncated,
                 )
-                for one, other in zip(pairs, backward.given(turned, batch_tokens), strict=True)
+                for one, other in zip(pairs, backward.given(turned, batch_tokens, turned_words), strict=True)
             ]
         yield pairs
 

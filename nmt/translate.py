@@ -12,7 +12,7 @@ from nmt.config import Config, SearchConfig, load_config
 from nmt.data.batching import by_length
 from nmt.data.text import one_line
 from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
-from nmt.data.words import decode_words, encode_words
+from nmt.data.words import Range, decode_words, encode_words
 from nmt.errors import NmtError
 from nmt.model.forced import force
 from nmt.model.seq2seq import Seq2Seq, build_model
@@ -166,16 +166,26 @@ class Translator:
                 results[line] = self._translation(hypotheses, *encoded[line])
         return results
 
-    def force(self, pairs: Sequence[tuple[str, str]], batch_tokens: int = 4096) -> list[Forced]:
+    def force(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        batch_tokens: int = 4096,
+        words: Sequence[tuple[Sequence[Range], Sequence[Range]]] | None = None,
+    ) -> list[Forced]:
         """Given translations as if the search had found them, in order; a pair with a blank side gives a blank one.
 
-        In batches of like length, of at most `batch_tokens` pieces of the longer side with padding.
+        In batches of like length, of at most `batch_tokens` pieces of the longer side with padding. `words` says where
+        the words of both sides are (`nmt.data.words.locate_words`); by default they are what stands between blanks.
 
         Raises:
             NmtError: if a text is no Unicode.
         """
         sides = [
-            encode_words(tokenizer, [one_line(pair[side]) for pair in pairs])
+            encode_words(
+                tokenizer,
+                [one_line(pair[side]) for pair in pairs],
+                None if words is None else [places[side] for places in words],
+            )
             for side, tokenizer in enumerate((self.tokenizers.src, self.tokenizers.tgt))
         ]
         results = [Forced()] * len(pairs)

@@ -43,6 +43,13 @@ SrcOption = Annotated[
 TgtOption = Annotated[
     Path | None, typer.Option("--tgt", metavar="FILE", help="The translations, aligned with --src line by line.")
 ]
+SrcWordsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--src-words", metavar="FILE", help="The source's words, blanks between. [default: those of the text]"
+    ),
+]
+TgtWordsOption = Annotated[Path | None, typer.Option("--tgt-words", metavar="FILE", help="The same of the target.")]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
 ]
@@ -86,6 +93,8 @@ def align(
     split: SplitOption = None,
     src: SrcOption = None,
     tgt: TgtOption = None,
+    src_words: SrcWordsOption = None,
+    tgt_words: TgtWordsOption = None,
     output: OutputOption = None,
     translations: TranslationsOption = None,
     gold: GoldOption = None,
@@ -108,13 +117,16 @@ def align(
     nmt align --src news.en --translations news.de > news.links
     nmt align --run runs/en-de --reverse-run runs/de-en --symmetrize intersection
 
-    A line such as 0-0 1-2 2-1 has the source word first; words are what stands between blanks, counted from 0. Each
+    A line such as 0-0 1-2 2-1 has the source word first; words are what stands between blanks, counted from 0, or what
+    --src-words and --tgt-words have: the same text, cut otherwise (The dog. as The dog .). Each
     target word is linked to the source word with the most weight, and to none if the end of the sentence has it; with
     --threshold, to every source word that has as much. A blank sentence gives a blank line.
 
     --gold has sure links, i-j, and possible ones, ipj or i?j. The scores go to stderr, the error rate (AER) last.
     """
     _check_input(split, src, tgt, translations, beam)
+    if src is not None and tgt is None and (src_words or tgt_words):
+        raise typer.BadParameter("words are of given pairs; give --tgt too.", param_hint="'--src-words'")
     _check_options(src is not None and tgt is None, gold, gold_base, gold_reversed, reverse_run, symmetrize)
 
     opened = open_run(run)  # before the heavy imports: a wrong name is told at once
@@ -126,7 +138,7 @@ def align(
     other = None if reverse_run is None else RunDir.open(reverse_run)
     if other is not None:
         check_reverse(opened, other)
-    given = read_input(opened, split, src, tgt)
+    given = read_input(opened, split, src, tgt, src_words, tgt_words)
     gold_links = None if gold is None else read_gold(gold, gold_base or 0, gold_reversed, given)
     with ConsoleReporter() as reporter:
         settings = search_settings(opened, beam, None)

@@ -76,6 +76,38 @@ def test_a_line_a_pair_with_links_within_its_words(place: Path) -> None:
         assert len({target for _, target in links}) == len(links)  # one source word for each target word
 
 
+def test_given_words_are_what_links_are_of(place: Path, tmp_path: Path) -> None:
+    sources, targets = ((place / f"test.{lang}").read_text().splitlines() for lang in ("en", "de"))
+    given = files(place, tmp_path, list(zip(sources, targets, strict=True)))
+    whole = align(*FORWARD, *given, cwd=place).stdout_bytes
+    (tmp_path / "src.same").write_text("".join(f"{text}\n" for text in sources))
+    assert align(*FORWARD, *given, "--src-words", tmp_path / "src.same", cwd=place).stdout_bytes == whole
+
+    cut = [re.sub(r"(?<=\S)\.", " .", text) for text in sources]
+    assert cut != sources
+    (tmp_path / "src.cut").write_text("".join(f"{text}\n" for text in cut))
+    gold = tmp_path / "gold.cut"
+    gold.write_text("".join(f"{len(text.split()) - 1}-0\n" for text in cut))  # the last word is one more than before
+    align(*FORWARD, *given, "--gold", gold, cwd=place, check=1)
+    cut_args = ("--src-words", tmp_path / "src.cut", "--gold", gold)
+    found = links_of(align(*FORWARD, *given, *cut_args, cwd=place).stdout_bytes)
+    for links, text in zip(found, cut, strict=True):
+        assert all(source < len(text.split()) for source, _ in links)
+
+
+def test_words_that_are_of_another_text_are_told_with_their_line(place: Path, tmp_path: Path) -> None:
+    sources, targets = ((place / f"test.{lang}").read_text().splitlines() for lang in ("en", "de"))
+    given = files(place, tmp_path, list(zip(sources, targets, strict=True)))
+    words = tmp_path / "words"
+    words.write_text("".join(f"{text}\n" for text in [*sources[:2], f"x {sources[2]}", *sources[3:]]))
+    text = align(*FORWARD, *given, "--src-words", words, cwd=place, check=1).stderr
+    assert "words, line 3: the word 'x' is not what comes next" in text
+    words.write_text("one\n")
+    assert "has 1 lines for 30 sentences" in align(*FORWARD, *given, "--tgt-words", words, cwd=place, check=1).stderr
+    alone = align(*FORWARD, "--src", tmp_path / "src", "--src-words", words, cwd=place, check=2).stderr
+    assert "give --tgt too" in alone
+
+
 def test_a_blank_side_gives_a_blank_line_and_files_equal_the_split(place: Path, tmp_path: Path) -> None:
     whole = align(*FORWARD, cwd=place).stdout_bytes.split(b"\n")
     pairs = list(zip(*((place / f"test.{lang}").read_text().splitlines()[:2] for lang in ("en", "de")), strict=True))

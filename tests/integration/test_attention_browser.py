@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Page, browser_page, find_browser
-from test_attention import page_data
+from test_attention_command import page_data
 from tiny import nmt
 
 from nmt.attention_page import AttendedSentence, AttentionMap, PageHeader, attention_page

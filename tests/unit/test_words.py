@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nmt.data.tokenizer import Tokenizer
-from nmt.data.words import decode_words, encode_words
+from nmt.data.words import decode_words, encode_words, locate_words, words_between_blanks
 from nmt.errors import NmtError
 
 WORDS = ["the", "house", "dog", "sees", "don't", "under", "with", "woman", "water", "a", "über", "10\u00a0000", "été!"]
@@ -130,3 +131,36 @@ def test_encoded_and_decoded_text_have_the_same_words(tokenizers: dict[str, Toke
 def test_a_line_that_is_no_text_is_named(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="text 2 is not UTF-8"):
         encode_words(tokenizers["unigram"], ["dog", "\udcff"])
+
+
+@given(st.lists(st.lists(st.text("ab.,'é漢", min_size=1, max_size=4), min_size=1, max_size=3), max_size=5))
+def test_given_words_are_found_wherever_the_text_has_no_blank_between(words: list[list[str]]) -> None:
+    text = "  ".join("".join(parts) for parts in words)
+    tokens = [token for parts in words for token in parts]
+    places = locate_words(text, tokens, "words, line 1")
+    assert [text[begin:end] for begin, end in places] == tokens
+    assert locate_words(text, text.split(), "words, line 1") == words_between_blanks(text)
+
+
+def test_pieces_belong_to_the_given_words(tokenizers: dict[str, Tokenizer]) -> None:
+    line, tokens = "woman don't water", ["wom", "an", "do", "n't", "water"]
+    [(ids, numbers)] = encode_words(tokenizers["bytes"], [line], [locate_words(line, tokens, "words")])
+    assert set(numbers) <= set(range(len(tokens)))
+    spans = tokenizers["bytes"].encode_spans([line])[0]
+    for (begin, end), number in zip(spans.ranges, numbers, strict=True):
+        place = locate_words(line, tokens, "words")[number]
+        assert begin == end or (begin < place[1] and end <= place[1])  # of the last word that it has characters of
+    assert len(ids) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["the", "cat", "."], "the word 'cat' is not what comes next in the text, 'dog.'"),
+        (["the", "dog"], "the words end before the text does: '.' is in no word"),
+        (["the", "dog", ".", "x"], "the word 'x' is not what comes next in the text, ''"),
+    ],
+)
+def test_words_that_do_not_spell_the_text_are_an_error(tokens: list[str], message: str) -> None:
+    with pytest.raises(NmtError, match=re.escape(f"f.tok, line 3: {message}")):
+        locate_words("the dog.", tokens, "f.tok, line 3")
