@@ -1,7 +1,7 @@
 """Word alignments by a model's attention, and how they compare with gold ones: the command `nmt align`.
 
 Given pairs are aligned by forced decoding, a run's own translations along the back-pointers of the search. Text goes
-through in blocks, so that no more than a block's weights are in memory.
+through in blocks, so that no more than a block's weights are in memory, and links only where they are compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nmt.data.words import Range, locate_words, words_between_blanks
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir
-from nmt.translate import Candidate, Translation, Translator
+from nmt.translate import Candidate, Translation, Translator, require_attention
 
 Words = tuple[list[Range], list[Range]]
 LINES_AT_ONCE = 1024  # enough for full batches of like length
@@ -79,12 +79,7 @@ class Aligner:
         Raises:
             NmtError: if the run's decoder has no attention, and as `Translator.load`.
         """
-        config = load_config(str(run.config))
-        if config.model.decoder.kind == "none":
-            raise NmtError(
-                f"{run.path}: its decoder has no attention (model.decoder.kind: none), so nothing tells which words "
-                "belong together. Take a run of kind bahdanau or luong."
-            )
+        require_attention(load_config(str(run.config)), run)
         translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search)
         return cls(translator, translator.alignment_shift if shift is None else shift, threshold)
 
@@ -256,23 +251,26 @@ def write_alignments(
     translations: BinaryIO | None,
     reporter: Reporter | None,
     given: AlignmentInput,
+    keep: bool,
 ) -> tuple[list[Links], int]:
     """Writes a line of links for each pair, and its target to `translations`, as soon as they are there.
 
-    Returns the links, and how many pairs were cut.
+    Returns the links if they are to be kept, else nothing of them, and how many pairs were cut.
     """
-    task, total, truncated = f"align {given.name}", len(given.sources), 0
+    task, total, truncated, done = f"align {given.name}", len(given.sources), 0, 0
     links: list[Links] = []
     if reporter is not None:
         reporter.progress(task, 0, total)
     for block in blocks:
         for pair in block:
-            links.append(pair.links)
+            if keep:
+                links.append(pair.links)
             truncated += pair.truncated
             write_line(out, format_links(pair.links))
             if translations is not None:
                 write_line(translations, pair.target)
         out.flush()
+        done += len(block)
         if reporter is not None:
-            reporter.progress(task, len(links), total)
+            reporter.progress(task, done, total)
     return links, truncated

@@ -16,7 +16,7 @@ from nmt.model.stepper import Array
 from nmt.plotting import plot_attention, save_figure, save_pages
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, write_atomic
-from nmt.translate import Candidate, Forced, Translation, Translator
+from nmt.translate import Candidate, Forced, Translation, Translator, require_attention
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def draw_attention(
         NmtError: if the model has no attention, no line has words, or a file cannot be written.
     """
     config = load_config(str(run.config))
-    refuse_without_attention(config, run)
+    require_attention(config, run)
     if targets is not None and len(targets) != len(lines):
         raise NmtError(f"{len(lines):,} source lines, but {len(targets):,} target lines: they must be aligned.")
     translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search)
@@ -72,19 +72,6 @@ def draw_attention(
         write_atomic(output, attention_page(header, sentences))
         return [output]
     return _draw_pictures(sentences, output, config.model.decoder.kind, reporter)
-
-
-def refuse_without_attention(config: Config, run: RunDir) -> None:
-    """Refuses a run of kind none.
-
-    Raises:
-        NmtError: says so.
-    """
-    if isinstance(config.model.decoder, PlainConfig):
-        raise NmtError(
-            f"{run.path}: a model of kind none has no attention to draw. Name a run of kind bahdanau or luong with "
-            "--run."
-        )
 
 
 def _report(sentences: Sequence[AttendedSentence], lines: int, reporter: Reporter) -> None:
@@ -176,7 +163,10 @@ def _map(candidate: Candidate, src: _Units, pieces: bool, windowed: bool) -> Att
 
 
 def window_spans(weights: Array) -> tuple[tuple[int, int], ...]:
-    """The first and the last position of each row's window: weights are exactly 0 outside it, and only there."""
+    """The first and the last position with weight of each row: its window, as weights are exactly 0 outside.
+
+    Inside they are not, but for ones too small for a float: then the borders are those of what is left.
+    """
     some = weights > 0
     some[~some.any(1)] = True  # a row without any weight leaves nothing out
     last = some.shape[1] - 1 - some[:, ::-1].argmax(1)

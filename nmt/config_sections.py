@@ -183,7 +183,7 @@ class TrainingConfig(Section):
     """Decay of the moving average of the weights that validation and best.pt use; 0: none."""
     alignment_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """Weight of the loss that draws attention to `data.train_alignments`; 0: none."""
-    alignment_shift: Annotated[int, Field(ge=0, le=1)] = 0
+    alignment_shift: Annotated[int, BeforeValidator(whole), Field(ge=0, le=1)] = 0
     """0: a word's attention is that of the step that predicts it; 1: of the next step, whose state has read it."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -320,7 +320,7 @@ def _tying_problems(config: Config) -> list[Problem]:
 
 
 def _attention_problems(config: Config) -> list[Problem]:
-    """Check what is asked of attention that is not there, and guided alignment's two halves."""
+    """Check what is asked of attention that is not there, and that guided alignment has something to go by."""
     weight, penalty = ("training", "alignment_weight"), ("search", "coverage_penalty")
     given = ("data", "train_alignments")
     problems = []
@@ -331,7 +331,4 @@ def _attention_problems(config: Config) -> list[Problem]:
     if config.training.alignment_weight > 0 and config.data.train_alignments is None:
         text = "needs data.train_alignments, a file of word alignments of the training pairs"
         problems.append(Problem(weight, text, (weight, given)))
-    if config.training.alignment_weight == 0 and config.data.train_alignments is not None:
-        text = "has no use without training.alignment_weight above 0, for example 0.5"
-        problems.append(Problem(given, text, (weight, given)))
     return problems

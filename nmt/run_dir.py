@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -184,13 +186,13 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """
     target = Path(os.path.realpath(path))
     special = target.exists() and not target.is_file()
-    temporary = target if special else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target if special else target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
     if target.is_dir():
-        raise NmtError(f"{path}: this is a folder; name a file to write.")
+        raise _is_folder(path)
     try:
         stream = temporary.open("wb")
     except OSError as error:
-        raise NmtError(f"{path}: cannot be written: {error.strerror or error}.") from error
+        raise _unwritable(path, error) from error
     try:
         with stream:
             yield stream
@@ -202,6 +204,32 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     finally:
         if not special:
             temporary.unlink(missing_ok=True)
+
+
+def refuse_unwritable(path: str | Path) -> None:
+    """Refuse a path that `replacing` could not write; called before long work.
+
+    Raises:
+        NmtError: as `replacing` has it.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise _is_folder(path)
+    try:
+        # The dot makes it an error that the parent is a file.
+        os.stat(os.path.join(target.parent, "."))
+        if not target.exists() and not os.access(target.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _is_folder(path: str | Path) -> NmtError:
+    return NmtError(f"{path}: this is a folder; name a file to write.")
+
+
+def _unwritable(path: str | Path, error: OSError) -> NmtError:
+    return NmtError(f"{path}: cannot be written: {error.strerror or error}.")
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from nmt.config import Config, SearchConfig, load_config
@@ -158,10 +159,7 @@ class Translator:
             found = self._search([sources[place] for place in batch], n_best, keep_weights)
             for place, hypotheses in zip(batch.tolist(), found, strict=True):
                 if not hypotheses:
-                    raise NmtError(
-                        "The model gives no finite probability to any word: its weights are broken. Translate with an "
-                        "earlier checkpoint (--checkpoint)."
-                    )
+                    raise _broken_model()
                 line = filled[place]
                 results[line] = self._translation(hypotheses, *encoded[line])
         return results
@@ -178,7 +176,7 @@ class Translator:
         the words of both sides are (`nmt.data.words.locate_words`); by default they are what stands between blanks.
 
         Raises:
-            NmtError: if a text is no Unicode.
+            NmtError: if a text is no Unicode, or the model's weights are broken.
         """
         sides = [
             encode_words(
@@ -206,6 +204,8 @@ class Translator:
                 rows_at_once=max(1, LOGITS // self.tokenizers.tgt.vocab_size),
                 device=self.stepper.device,
             )
+            if not np.isfinite(log_probs).all():
+                raise _broken_model()
             for row, place in enumerate(batch.tolist()):
                 line = filled[place]
                 results[line] = self._forced(encoded[line], float(log_probs[row]), weights[row])
@@ -296,6 +296,26 @@ def choose_device(name: str) -> torch.device:
         if (device.index or 0) >= count:
             raise NmtError(f"device {name}: torch sees {count} GPUs here. Use --device cpu or auto.")
     return device
+
+
+def require_attention(config: Config, run: RunDir) -> None:
+    """Refuses a run whose weights could not be looked at, as there are none.
+
+    Raises:
+        NmtError: if the decoder is of kind none.
+    """
+    if config.model.decoder.kind == "none":
+        raise NmtError(
+            f"{run.path}: a model of kind none has no attention, so nothing tells where it looked. Name a run of kind "
+            "bahdanau or luong with --run."
+        )
+
+
+def _broken_model() -> NmtError:
+    return NmtError(
+        "The model gives no finite probability to any word: its weights are broken. Name an earlier checkpoint "
+        "(--checkpoint)."
+    )
 
 
 def restore_weights(model: Seq2Seq, weights: dict[str, torch.Tensor], path: Path) -> None:

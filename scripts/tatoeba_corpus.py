@@ -75,7 +75,7 @@ def split_by_english(pairs: list[tuple[str, str]], rng: random.Random) -> dict[s
 
 
 def joined(pairs: list[tuple[str, str]], most: int, rng: random.Random) -> list[tuple[str, str]]:
-    """Every pair once, in random groups of 2 to `most` that stand in a row."""
+    """Every pair once, in random groups of 2 to `most` that stand in a row; the last may be smaller."""
     order = pairs[:]
     rng.shuffle(order)
     groups = []

@@ -17,13 +17,18 @@ from nmt.cli.options import (
     DeviceOption,
     RunOption,
     open_run,
+    refuse_overwriting,
     search_settings,
     standard_output,
 )
 
 if TYPE_CHECKING:
-    from nmt.data.links import AlignmentScores
+    from collections.abc import Iterable
+
+    from nmt.align import AlignedPair, AlignmentInput
+    from nmt.data.links import AlignmentScores, Links
     from nmt.reporting import Reporter
+    from nmt.run_dir import RunDir
 
 
 class Symmetrization(str, Enum):
@@ -124,20 +129,17 @@ def align(
 
     --gold has sure links, i-j, and possible ones, ipj or i?j. The scores go to stderr, the error rate (AER) last.
     """
-    _check_input(split, src, tgt, translations, beam)
-    if src is not None and tgt is None and (src_words or tgt_words):
-        raise typer.BadParameter("words are of given pairs; give --tgt too.", param_hint="'--src-words'")
+    _check_input(split, src, tgt, src_words, tgt_words, translations, beam)
     _check_options(src is not None and tgt is None, gold, gold_base, gold_reversed, reverse_run, symmetrize)
+    read = {"--src": src, "--tgt": tgt, "--src-words": src_words, "--tgt-words": tgt_words, "--gold": gold}
+    refuse_overwriting({"--output": output, "--translations": translations}, read)
 
     opened = open_run(run)  # before the heavy imports: a wrong name is told at once
-    from nmt.align import Aligner, align_blocks, check_reverse, read_gold, read_input, write_alignments
+    from nmt.align import Aligner, align_blocks, read_gold, read_input
     from nmt.console import ConsoleReporter
     from nmt.data.links import alignment_error
-    from nmt.run_dir import RunDir, replacing
 
-    other = None if reverse_run is None else RunDir.open(reverse_run)
-    if other is not None:
-        check_reverse(opened, other)
+    other = None if reverse_run is None else _reverse(opened, reverse_run)
     given = read_input(opened, split, src, tgt, src_words, tgt_words)
     gold_links = None if gold is None else read_gold(gold, gold_base or 0, gold_reversed, given)
     with ConsoleReporter() as reporter:
@@ -145,16 +147,42 @@ def align(
         forward = Aligner.load(opened, checkpoint, device, settings, shift, threshold)
         backward = None if other is None else Aligner.load(other, None, device, None, shift, threshold)
         blocks = align_blocks(given, forward, backward, (symmetrize or Symmetrization.gdfa).value, batch_tokens)
-        with (
-            standard_output() if output is None else replacing(output) as out,
-            nullcontext() if translations is None else replacing(translations) as texts,
-        ):
-            links, cut = write_alignments(blocks, out, texts, None if out.isatty() else reporter, given)
-        if cut:
-            plural = "s were" if cut > 1 else " was"
-            reporter.warning(f"{cut} pair{plural} too long: only the beginning was aligned.")
+        links = _write(blocks, output, translations, reporter, given, keep=gold_links is not None)
         if gold_links is not None:
             _tell(alignment_error(links, gold_links), reporter)
+
+
+def _reverse(run: RunDir, path: Path) -> RunDir:
+    """Open the run of the other direction."""
+    from nmt.align import check_reverse
+    from nmt.run_dir import RunDir
+
+    reverse = RunDir.open(path)
+    check_reverse(run, reverse)
+    return reverse
+
+
+def _write(
+    blocks: Iterable[list[AlignedPair]],
+    output: Path | None,
+    translations: Path | None,
+    reporter: Reporter,
+    given: AlignmentInput,
+    keep: bool,
+) -> list[Links]:
+    """Write the links, and the targets where that was asked for; return the links if they are to be kept."""
+    from nmt.align import write_alignments
+    from nmt.run_dir import replacing
+
+    with (
+        standard_output() if output is None else replacing(output) as out,
+        nullcontext() if translations is None else replacing(translations) as texts,
+    ):
+        links, cut = write_alignments(blocks, out, texts, None if out.isatty() else reporter, given, keep)
+    if cut:
+        plural = "s were" if cut > 1 else " was"
+        reporter.warning(f"{cut} pair{plural} too long: only the beginning was aligned.")
+    return links
 
 
 def _tell(scores: AlignmentScores, reporter: Reporter) -> None:
@@ -167,7 +195,13 @@ def _tell(scores: AlignmentScores, reporter: Reporter) -> None:
 
 
 def _check_input(
-    split: str | None, src: Path | None, tgt: Path | None, translations: Path | None, beam: int | None
+    split: str | None,
+    src: Path | None,
+    tgt: Path | None,
+    src_words: Path | None,
+    tgt_words: Path | None,
+    translations: Path | None,
+    beam: int | None,
 ) -> None:
     """Refuse options about the sentences that do not go together."""
     if src is None and tgt is not None:
@@ -178,6 +212,9 @@ def _check_input(
     for value, option in ((translations, "'--translations'"), (beam, "'--beam'")):
         if value is not None and not searching:
             raise typer.BadParameter("nothing is translated; this goes with --src alone.", param_hint=option)
+    for words, option in ((src_words, "'--src-words'"), (tgt_words, "'--tgt-words'")):
+        if words is not None and searching:
+            raise typer.BadParameter("words are of given pairs; give --tgt too.", param_hint=option)
 
 
 def _check_options(

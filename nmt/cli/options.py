@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -89,6 +89,19 @@ DeviceOption = Annotated[
         "--device", callback=checked_device, metavar="NAME", help="auto, cpu, cuda, or one GPU such as cuda:1."
     ),
 ]
+
+
+def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Refuse an output, by its option, that is also an input or another output; a device such as /dev/null may be."""
+    taken = {os.path.realpath(path): option for option, path in inputs.items() if path is not None}
+    for option, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):
+            continue
+        other = taken.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise typer.BadParameter(
+                f"{str(path)!r} is the file of {other} too; name another.", param_hint=f"'{option}'"
+            )
 
 
 def open_run(path: Path | None) -> RunDir:

@@ -19,6 +19,7 @@ from nmt.cli.options import (
     RunOption,
     load_translator,
     open_run,
+    refuse_overwriting,
     search_settings,
     standard_output,
     text_input,
@@ -34,30 +35,37 @@ class Format(str, Enum):
     jsonl = "jsonl"
 
 
+TextsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
+]
+InputOption = Annotated[
+    Path | None,
+    typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
+]
+NBestOption = Annotated[int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Translations a line.")]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", help="How to write translations, see above. [default: text; tsv with --n-best]"),
+]
+
+
 @app.command(short_help="Translate text, a file or stdin, line by line.")
 def translate(
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
-    ] = None,
+    texts: TextsArgument = None,
     run: RunOption = None,
-    input_file: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
-    ] = None,
+    input_file: InputOption = None,
+    output: OutputOption = None,
     beam: BeamOption = None,
-    n_best: Annotated[int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Translations a line.")] = 1,
+    n_best: NBestOption = 1,
     batch_tokens: BatchOption = 4096,
     length_penalty: LengthPenaltyOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
     checkpoint: CheckpointOption = None,
     device: DeviceOption = "auto",
-    form: Annotated[
-        Format | None,
-        typer.Option("--format", help="How to write translations, see above. [default: text; tsv with --n-best]"),
-    ] = None,
+    form: FormatOption = None,
 ) -> None:
     """Translate text, line by line: N lines in, N lines out, in order.
 
@@ -78,6 +86,7 @@ def translate(
     """
     if texts and input_file is not None:
         raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
+    refuse_overwriting({"--output": output}, {"--input": None if str(input_file) == "-" else input_file})
     form = _format(form, n_best, beam)
 
     from nmt.console import ConsoleReporter, write_translations

@@ -50,8 +50,8 @@ class _AdditiveScores(torch.autograd.Function):
         query_BKA, keys_BSA, v_A, rows_BKW, coverage_BKS, u_A = ctx.saved_tensors
         grad_query_BKA = torch.empty_like(query_BKA)
         # These hold sums over k without the factor v_A, which is applied once at the end.
-        grad_keys_BSA, grad_u_A = torch.zeros_like(keys_BSA), torch.zeros_like(v_A)
-        grad_v_A = torch.zeros_like(v_A)
+        grad_keys_BSA = keys_BSA.new_zeros(keys_BSA.shape)  # contiguous, whatever the keys are
+        grad_u_A, grad_v_A = torch.zeros_like(v_A), torch.zeros_like(v_A)
         grad_coverage_BKS = None if coverage_BKS is None else torch.empty_like(coverage_BKS)
         for k in range(query_BKA.shape[1]):
             grad_BS = grad_BKS[:, k]
@@ -62,7 +62,7 @@ class _AdditiveScores(torch.autograd.Function):
                 grad_keys_BSA.addcmul_(slope_BSA, grad_BS.unsqueeze(2))
             else:
                 pair_grads_NA = (slope_BSA * grad_BS.unsqueeze(2)).flatten(0, 1)
-                grad_keys_BSA.flatten(0, 1).index_add_(0, rows_BKW[:, k].flatten(), pair_grads_NA)
+                grad_keys_BSA.view(-1, keys_BSA.shape[2]).index_add_(0, rows_BKW[:, k].flatten(), pair_grads_NA)
             grad_v_A += tanh_grad_A
             if coverage_BKS is not None and grad_coverage_BKS is not None:
                 grad_coverage_BKS[:, k] = (slope_BSA @ (u_A * v_A)) * grad_BS

@@ -87,7 +87,8 @@ class BahdanauLoop(torch.autograd.Function):
                 pairs_BSA.addcmul_(coverage_BS.unsqueeze(2), u_A)
             scores_BS = (pairs_BSA.tanh_() @ v_A).masked_fill_(padding_BS, -math.inf)
             weights_TBS[t] = scores_BS.softmax(-1)
-            coverage_BS += weights_TBS[t]
+            if u_A is not None:
+                coverage_BS += weights_TBS[t]
             contexts_TBE[t] = torch.bmm(weights_TBS[t].unsqueeze(1), annotations_BSE).squeeze(1)
             input_B3H = torch.addmm(inputs_TB3H[t], contexts_TBE[t], w_context_E3H)
             state_B3H = product_BX[:, attention:] + b_state_3H
@@ -113,8 +114,9 @@ class BahdanauLoop(torch.autograd.Function):
         grad_products_TBX = states_TBH.new_empty(steps, batch, attention + 3 * size)
         grad_c_TBE = torch.empty_like(contexts_TBE)
         grad_keys_BSA, grad_v_A, grad_u_A = torch.zeros_like(keys_BSA), torch.zeros_like(v_A), torch.zeros_like(v_A)
-        coverage_TBS = weights_TBS.cumsum(0)  # after each step
-        grad_coverage_BS = torch.zeros_like(weights_TBS[0])  # of the coverage after the step in hand
+        if u_A is not None:
+            coverage_TBS = weights_TBS.cumsum(0)  # after each step
+            grad_coverage_BS = torch.zeros_like(weights_TBS[0])  # of the coverage after the step in hand
         grad_s_BH = states_TBH.new_zeros(batch, size)
         for t in reversed(range(steps)):
             if grad_states_TBH is not None:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from nmt.data.batching import Alignment
 
 CHUNK = 1024  # rows projected at once: enough for full-speed products, and 32 MB of logits at 8,000 pieces
-LEAST_WEIGHT = 1e-20  # below, a weight counts as this: the logarithm and its slope stay finite, also at exactly 0
+LEAST_WEIGHT = 1e-20  # below, a weight counts as this: the slope of the logarithm stays finite
 
 
 class TokenLosses(NamedTuple):
@@ -86,6 +86,7 @@ def alignment_loss(weights_BTS: Tensor, alignment: Alignment, shift: int) -> Ten
 
     Cross-entropy between given alignments and attention (Chen et al. 2016, Mi et al. 2016). With shift 1 a piece is
     aligned by the step after it, whose state has read it: for the last piece that is the step which predicts EOS.
+    A link to where the weight is exactly 0, outside a local window, is left out: no gradient leads there.
     """
     linked_L = weights_BTS[alignment.rows_L, alignment.tgt_L + shift, alignment.src_L]
-    return -(alignment.shares_L * linked_L.clamp_min(LEAST_WEIGHT).log()).sum()
+    return -(alignment.shares_L * torch.where(linked_L > 0, linked_L, 1.0).clamp_min(LEAST_WEIGHT).log()).sum()

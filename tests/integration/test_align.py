@@ -188,7 +188,7 @@ def test_a_reverse_run_of_other_languages_is_refused(place: Path) -> None:
 @pytest.mark.parametrize("options", [("--run", "runs/none"), ("--run", "runs/back", "--reverse-run", "runs/none")])
 def test_a_run_without_attention_is_refused(place: Path, options: tuple[str, ...]) -> None:
     failed = align(*options, cwd=place, check=1)
-    assert b"runs/none: its decoder has no attention" in failed.stderr_bytes
+    assert b"runs/none: a model of kind none has no attention" in failed.stderr_bytes
 
 
 def test_text_without_translations_is_translated_and_aligned_with_them(place: Path, tmp_path: Path) -> None:
@@ -252,6 +252,15 @@ USAGE = {
     "beam for given pairs": (["--beam", "5"], "nothing is translated"),
     "translations of given pairs": (["--src", "a", "--tgt", "b", "--translations", "c"], "nothing is translated"),
     "one direction": (["--symmetrize", "union"], "give --reverse-run"),
+    "source words of no pairs": (["--src", "a", "--src-words", "w"], "Invalid value for '--src-words'"),
+    "target words of no pairs": (["--src", "a", "--tgt-words", "w"], "Invalid value for '--tgt-words'"),
+    "two outputs in one": (["--src", "a", "--output", "x", "--translations", "./x"], "is the file of --output"),
+    "translations over the source": (["--src", "s", "--translations", "s"], "is the file of --src"),
+    "links over the source": (["--src", "s", "--output", "s"], "is the file of --src"),
+    "links over the targets": (["--src", "s", "--tgt", "t", "--output", "t"], "is the file of --tgt"),
+    "links over gold ones": (["--gold", "g", "--output", "g"], "is the file of --gold"),
+    "links over source words": (["--src-words", "w", "--output", "w"], "is the file of --src-words"),
+    "links over target words": (["--tgt-words", "w", "--output", "w"], "is the file of --tgt-words"),
     "base of two": (["--gold", "g", "--gold-base", "2"], "--gold-base"),
     "shift of two": (["--shift", "2"], "--shift"),
     "threshold beyond one": (["--threshold", "1.5"], "--threshold"),

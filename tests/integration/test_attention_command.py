@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,6 +15,9 @@ import pytest
 from matplotlib.image import imread
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import nmt
+from typer.testing import CliRunner
+
+from nmt import cli
 
 TEXT = b"the red dog sees the cat.\n\nthe old cat.\n"
 
@@ -117,8 +122,55 @@ def test_no_text_breaks_a_picture(workplace: Path, tmp_path: Path, suffix: str) 
 def test_more_lines_than_the_limit_are_told(workplace: Path, tmp_path: Path) -> None:
     args = ("--run", workplace / "runs/bahdanau", "--input", workplace / "dev.en", "--limit", 2)
     done = nmt("attention", *args, cwd=tmp_path)
-    assert b"dev.en has 20 lines: the first 2 are drawn" in done.stderr
+    assert b"dev.en has more than 2 lines: the first 2 are drawn. --limit" in done.stderr
     assert len(page_data(tmp_path / "attention.html")["sentences"]) == 2
+    done = nmt("attention", *args[:-1], 20, cwd=tmp_path)
+    assert b"the first" not in done.stderr
+
+
+class Endless(io.RawIOBase):
+    """The same line for ever; one who tries to read it to its end gets an error."""
+
+    LINE = b"the old dog.\n"
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.reads += 1
+        assert self.reads < 20
+        count = len(buffer) // len(self.LINE)
+        buffer[: count * len(self.LINE)] = self.LINE * count
+        return count * len(self.LINE)
+
+
+def run(*args: object) -> Any:
+    return CliRunner().invoke(cli.app, ["attention", *map(str, args)])
+
+
+def test_no_more_is_read_of_a_pipe_than_is_drawn(
+    workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(*args: object) -> Any:
+        return nullcontext((io.BufferedReader(Endless()), "standard input"))
+
+    monkeypatch.setattr("nmt.cli.attending.text_input", endless)
+    page = tmp_path / "a.html"
+    options = ("--run", workplace / "runs/luong", "--output", page, "--limit", 2)
+    done = run(*options)
+    assert done.exit_code == 0, done.output
+    assert "warning: standard input has more than 2 lines: the first 2 are drawn." in done.stderr
+    assert len(page_data(page)["sentences"]) == 2
+    done = run(*options, "--tgt", workplace / "dev.de")
+    assert done.exit_code == 0, done.output
+    assert len(page_data(page)["sentences"]) == 2
+    (tmp_path / "short").write_text("der Hund\n", encoding="utf-8")
+    done = run(*options, "--tgt", tmp_path / "short")
+    assert done.exit_code == 1
+    assert re.search(r"standard input has more than 2 lines, but \S*short has 1: they must be aligned", done.stderr)
 
 
 WRONG = [
@@ -129,6 +181,17 @@ WRONG = [
     (["--run", "runs/luong", "the dog.", "--output", "a.png", "--n-best", "2"], 2, r"one translation"),
     (["--run", "runs/luong", "the dog.", "--n-best", "4", "--beam", "2"], 2, r"need --beam 4"),
     (["--run", "runs/luong", "--input", "dev.en", "--tgt", "test.de"], 1, r"dev\.en has 20 lines.*test\.de has 30"),
+    (
+        ["--run", "runs/luong", "--input", "dev.en", "--tgt", "test.de", "--limit", "5"],
+        1,
+        r"dev\.en has 20 lines, but test\.de has 30",
+    ),
+    (["--run", "runs/luong", "--input", "test.en", "--tgt", "dev.de", "--limit", "25"], 1, r"30 lines.*dev\.de has 20"),
+    (
+        ["--run", "runs/luong", "the dog.", "--tgt", "dev.de", "--limit", "1"],
+        1,
+        r"TEXT has 1 lines, but dev\.de has 20",
+    ),
     (["--run", "runs/luong", "--input", "dev.en", "--tgt", "dev.de", "--beam", "2"], 2, r"nothing is searched"),
     (["--run", "runs/luong", "the dog.", "--input", "dev.en"], 2, r"not both"),
     (["--run", "runs/luong", " "], 1, r"nothing to draw"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config import Config
+from nmt.config import Config, load_config, with_overrides
 from nmt.data.links import alignment_error, link_pieces, parse_links
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
@@ -91,3 +91,23 @@ def test_guided_attention_aligns_far_better_than_attention_left_to_itself(
     assert not any("train/alignment_loss" in line for line in read_metrics(plain.metrics))
     report = json.loads(guided.data_report.read_text(encoding="utf-8"))["train"]
     assert report["alignments"]["pairs"] == report["kept"] - UNKNOWN
+    assert_guidance_can_end(guided)
+
+
+def assert_guidance_can_end(run: RunDir) -> None:
+    """A run goes on without the loss, its data unchanged, and says that the alignments are of no use now."""
+    config = with_overrides(load_config(run.config), ["training.alignment_weight=0", "training.max_steps=152"])
+    reporter = Warnings()
+    train(config, run.path, resume=True, reporter=reporter)
+    assert [text for text in reporter.warnings if "guides nothing" in text]
+    assert "train/alignment_loss" not in [*read_metrics(run.metrics)][-2]
+
+
+class Warnings(SilentReporter):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)

@@ -144,3 +144,19 @@ def test_parameter_counts_follow_the_formulas() -> None:
     assert sum(p.numel() for p in covering.parameters()) == 7 * (4 + 6 + 1) + 7
     assert sum(p.numel() for p in GeneralScore(4, 6).parameters()) == 4 * 6
     assert sum(p.numel() for p in DotScore(4).parameters()) == 0
+
+
+def test_keys_in_any_memory_layout_get_their_gradient() -> None:
+    query_BKH, annotations_BSE = arrays()
+    score = AdditiveScore(4, 6, 3).double()
+    rows_BKW = torch.tensor([[[0, 1], [1, 2], [3, 4]], [[5, 6], [7, 8], [8, 9]]])
+    gradients = []
+    for strided in (False, True):
+        keys_BSA = score.keys(annotations_BSE).detach()
+        keys_BSA = keys_BSA.transpose(0, 1).contiguous().transpose(0, 1) if strided else keys_BSA
+        keys_BSA.requires_grad_()
+        score.near(query_BKH, keys_BSA, rows_BKW).sum().backward()  # type: ignore[no-untyped-call]
+        gradients.append(keys_BSA.grad)
+    assert gradients[0] is not None
+    assert gradients[0].abs().sum() > 0
+    torch.testing.assert_close(*gradients)

@@ -15,9 +15,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from typer import BadParameter
 from typer.testing import CliRunner
 
 from nmt import __version__, cli, failures
+from nmt.cli.options import refuse_overwriting
 from nmt.console import ConsoleReporter, write_translations
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir
@@ -63,7 +65,16 @@ def test_the_help_of_a_command_shows_examples_that_start_with_it(command: str) -
     assert re.search(rf"^  (.*\| )?nmt {command}\b", result.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["translate", "--help"], ["eval", "--no-such-option"]])
+LIGHT = [
+    ["--help"],
+    ["--version"],
+    ["translate", "--help"],
+    ["eval", "--no-such-option"],
+    ["attention", "--output", "none/a.html", "Hello."],
+]
+
+
+@pytest.mark.parametrize("args", LIGHT)
 def test_what_needs_no_model_loads_no_heavy_package(args: list[str]) -> None:
     heavy = {"torch", "datasets", "sacrebleu", "matplotlib", "sentencepiece", "pyarrow", "pandas", "numpy"}
     code = (
@@ -92,6 +103,10 @@ USAGE = {
     "device": (["translate", "--device", "gpu"], "'gpu' is not one of auto, cpu, cuda"),
     "src without tgt": (["eval", "--src", "a.en"], "go together"),
     "no length penalty": (["eval", "--length-penalty", "inf"], "--length-penalty"),
+    "output over the input": (["translate", "--input", "a.en", "--output", "./a.en"], "is the file of --input"),
+    "page over the input": (["attention", "--input", "a.html", "--output", "a.html"], "is the file of --input"),
+    "page over the targets": (["attention", "--tgt", "b/../a.html", "--output", "a.html"], "is the file of --tgt"),
+    "page without a name": (["attention", "--output", ".html", "Hello."], "no name before the suffix"),
     "split and files": (["eval", "--split", "dev", "--src", "a", "--tgt", "b"], "either --split or"),
 }
 
@@ -102,6 +117,21 @@ def test_a_usage_error_ends_with_2_and_names_the_word(args: list[str], part: str
     assert result.exit_code == 2
     assert part in result.stderr
     assert result.stdout == ""
+
+
+def test_no_output_may_be_an_input_or_another_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").touch()
+    Path("link").symlink_to("a")
+    null = Path("/dev/null")
+    refuse_overwriting(
+        {"--one": Path("b"), "--two": null, "--three": null, "--four": None}, {"--in": null, "--b": None}
+    )
+    for outputs in ({"--out": Path("link")}, {"--out": tmp_path / "a"}):
+        with pytest.raises(BadParameter, match="is the file of --in too"):
+            refuse_overwriting(outputs, {"--in": Path("a"), "--other": Path("b")})
+    with pytest.raises(BadParameter, match="is the file of --one too"):
+        refuse_overwriting({"--one": Path("new"), "--two": Path("./new")}, {})
 
 
 # --- what the user can mend: 1 --------------------------------------------------------------------------------------
@@ -117,6 +147,10 @@ MENDABLE = {
     "no run at all": (["translate", "Hello."], "runs: there is no run here"),
     "eval without a run": (["eval"], "runs: there is no run here"),
     "info without a run": (["info", "--run", "none"], "none: there is no such run"),
+    "no folder of the page": (
+        ["attention", "--output", "none/a.html", "Hello."],
+        "none/a.html: cannot be written: No such file or directory",
+    ),
     "resume without a run": (["train", "--resume"], "runs: there is no run here"),
 }
 

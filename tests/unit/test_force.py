@@ -11,6 +11,7 @@ from models import DECODERS
 
 from nmt.config import EncoderConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.tokenizer import EOS, Tokenizers
+from nmt.errors import NmtError
 from nmt.model.seq2seq import build_model
 from nmt.translate import Forced, Translator
 
@@ -148,3 +149,13 @@ def test_every_piece_of_a_translation_has_the_number_of_its_word(tokenizers: Tok
         for one in translation.candidates:
             assert len(one.words) == len(one.pieces)
             assert all(0 <= word < max(1, len(one.text.split())) for word in one.words)
+
+
+def test_a_model_with_broken_weights_is_refused_as_in_the_search(tokenizers: Tokenizers) -> None:
+    broken = translator(tokenizers)
+    with torch.no_grad():
+        broken.model.output.bias[5] = torch.nan
+    with pytest.raises(NmtError, match="weights are broken"):
+        broken.force([("the dog", "the dog")])
+    with pytest.raises(NmtError, match="weights are broken"):
+        broken.translate(["the dog"])

@@ -91,15 +91,16 @@ def test_with_shift_1_the_last_piece_is_aligned_by_the_step_of_eos(tmp_path: Pat
         assert weights.grad.nonzero().tolist() == [[0, 2 + shift, 1]]
 
 
-def test_weights_of_exactly_0_give_a_finite_loss_and_gradient() -> None:
-    scores = torch.tensor([[[0.0, 1e4, -1e4, 3.0]]], requires_grad=True)
+def test_links_to_weights_of_exactly_0_are_left_out_and_tiny_ones_stay_finite() -> None:
+    scores = torch.tensor([[[0.0, 60.0, -1e4, 3.0]]], requires_grad=True)
     window = torch.tensor([[True, True, True, False]])
     weights = masked_softmax(scores, window)
-    assert weights[0, 0].tolist() == [0, 1, 0, 0]
+    assert 0 < weights[0, 0, 0] < LEAST_WEIGHT
+    assert weights[0, 0, 1:].tolist() == [1, 0, 0]
     index = torch.zeros(4, dtype=torch.int64)
     loss = alignment_loss(weights, Alignment(index, index, torch.arange(4), torch.full((4,), 0.25), pieces=1), 0)
     loss.backward()  # type: ignore[no-untyped-call]
-    assert loss.item() == pytest.approx(-0.75 * np.log(LEAST_WEIGHT))
+    assert loss.item() == pytest.approx(-0.25 * np.log(LEAST_WEIGHT))
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
 

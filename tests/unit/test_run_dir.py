@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from nmt.errors import NmtError
-from nmt.run_dir import RunDir, replacing, write_atomic
+from nmt.run_dir import RunDir, refuse_unwritable, replacing, write_atomic
 
 
 def make_run(path: Path, time: float | None = None) -> RunDir:
@@ -178,7 +179,52 @@ def test_replacing_writes_a_device_directly() -> None:
     assert Path("/dev/null").is_char_device()
 
 
-@pytest.mark.parametrize(("name", "part"), [("none/a.txt", "cannot be written"), (".", "this is a folder")])
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str, part: str) -> None:
-    with pytest.raises(NmtError, match=part), replacing(tmp_path / name):
+def test_two_writers_of_a_file_do_not_share_what_they_write(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    with replacing(file) as first:
+        first.write(b"first")
+        with replacing(file) as second:
+            second.write(b"second, longer")
+        assert file.read_bytes() == b"second, longer"
+    assert file.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_a_kill_leaves_of_a_file_has_the_name_that_a_new_run_looks_for(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "a")
+    with replacing(run.meta):
+        [left] = [path for path in run.path.iterdir() if path.is_file()]
+        assert fnmatch(left.name, ".meta.json.*.tmp")
+        run.refuse_existing()
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("none/a.txt", "cannot be written: No such file"),
+        ("file/a.txt", "cannot be written: Not a directory"),
+        (".", "this is a folder"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_and_when_it_is(tmp_path: Path, name: str, part: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NmtError, match=part) as late, replacing(tmp_path / name):
         pass
+    with pytest.raises(NmtError) as early:
+        refuse_unwritable(tmp_path / name)
+    assert str(early.value) == str(late.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_told_beforehand(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(NmtError, match="cannot be written: Permission denied"):
+        refuse_unwritable(tmp_path / "a.txt")
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("name", ["new.txt", "old.txt", "/dev/null"])
+def test_a_place_that_can_be_written_is_not_touched_beforehand(tmp_path: Path, name: str) -> None:
+    (tmp_path / "old.txt").write_text("old")
+    refuse_unwritable(tmp_path / name)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
