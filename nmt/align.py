@@ -184,9 +184,10 @@ def read_gold(path: Path, base: int, reverse: bool, given: AlignmentInput) -> li
             if last >= words:
                 raise NmtError(
                     f"{path}, line {number}: a link names word {last + base} of the {what}, which has {words}, counted "
-                    f"from {base}. Words are what stands between blanks: the text must be cut as it was for the gold "
-                    "links (--src-words, --tgt-words). If they count from 1, give --gold-base 1; if they have the "
-                    "target word first, --gold-reversed."
+                    f"from {base}. Is it the file of these pairs? Words are what stands between blanks: the text must "
+                    "be cut as it was for the gold links (--src-words, --tgt-words), with the same first number "
+                    f"(--gold-base), and {'the target' if reverse else 'the source'} word first (--gold-reversed "
+                    f"{'is given' if reverse else 'for the other'})."
                 )
     if not any(links.possible for links in gold):
         raise NmtError(f"{path}: every line is blank, so there is nothing to compare with.")

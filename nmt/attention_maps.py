@@ -71,7 +71,7 @@ def draw_attention(
         header = page_header(config, translator.search, run, checkpoint or run.best, pieces, targets is not None)
         write_atomic(output, attention_page(header, sentences))
         return [output]
-    return _draw_pictures(sentences, output, config.model.decoder.kind, reporter)
+    return _draw_pictures(sentences, output, f"{run.path.resolve().name}: {_kind(config.model.decoder)}", reporter)
 
 
 def _report(sentences: Sequence[AttendedSentence], lines: int, reporter: Reporter) -> None:
@@ -176,12 +176,12 @@ def window_spans(weights: Array) -> tuple[tuple[int, int], ...]:
 # --- pictures -------------------------------------------------------------------------------------------------------
 
 
-def _draw_pictures(sentences: Sequence[AttendedSentence], output: Path, kind: str, reporter: Reporter) -> list[Path]:
-    """One file a sentence, a page a sentence in a PDF."""
+def _draw_pictures(sentences: Sequence[AttendedSentence], output: Path, model: str, reporter: Reporter) -> list[Path]:
+    """One file a sentence, a page a sentence in a PDF; `model` is what their titles call it."""
 
     def figures() -> Iterator[Figure]:
         for done, sentence in enumerate(sentences, 1):
-            yield sentence_figure(sentence, f"{kind}, score {sentence.maps[0].score:.3f}")
+            yield sentence_figure(sentence, f"{model}\nscore of the translation {sentence.maps[0].score:.3f}")
             reporter.progress("sentences drawn", done, len(sentences))
 
     if output.suffix.lower() == ".pdf":

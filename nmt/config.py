@@ -255,8 +255,8 @@ def _decoder_hint(path: KeyPath, tree: Any) -> str | None:
     if not owners:
         return None
     return (
-        f"kind {kind} has no such key; it belongs to kind {' and '.join(owners)}. Remove it, or replace the whole "
-        f"section: --set 'model.decoder={{kind: {kind}}}'"
+        f"kind {kind} has no such key; it belongs to kind {' and '.join(owners)}. Choose that kind, or remove the key, "
+        f"or replace the whole section: --set 'model.decoder={{kind: {kind}}}'"
     )
 
 

@@ -97,7 +97,7 @@ def plot_attention(
         src_words: S words or pieces. They are shown as they are (no markup is read into them), control characters
             replaced, over-long ones shortened. A character that no font on the machine has is drawn as a box.
         tgt_words: T words or pieces.
-        title: shown above.
+        title: shown above, on one line or several.
         windows: first and last source position that each target word could look at, drawn as an outline.
 
     Raises:
@@ -249,7 +249,7 @@ def _attention_figure(
     axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, colors="0.9", linewidths=0.5)
     axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, colors="0.9", linewidths=0.5)
     if title:
-        axes.set_title(_plain(title, longest=200), parse_math=False)
+        axes.set_title("\n".join(_plain(line, longest=200) for line in title.split("\n")), parse_math=False)
     figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, label="weight")
     return figure
 

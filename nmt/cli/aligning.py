@@ -187,9 +187,10 @@ def _write(
 
 def _tell(scores: AlignmentScores, reporter: Reporter) -> None:
     """Report how the links compare with gold ones; what scripts look for stands alone on the last line."""
+    more = f" and {scores.possible - scores.sure:,} more possible" if scores.possible > scores.sure else ""
     reporter.info(
         f"precision {scores.precision:.4f}, recall {scores.recall:.4f} of {scores.predicted:,} links against "
-        f"{scores.sure:,} sure and {scores.possible - scores.sure:,} more possible ones"
+        f"{scores.sure:,} sure{more} ones"
     )
     reporter.info(f"AER {scores.aer:.4f}")
 

@@ -24,6 +24,7 @@ from nmt.errors import NmtError
 if TYPE_CHECKING:
     from nmt.reporting import Reporter
 
+_MOST = 1000  # lines drawn unless --limit says otherwise
 _SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 
@@ -55,7 +56,8 @@ NBestOption = Annotated[
     int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Translations a sentence, on a page.")
 ]
 LimitOption = Annotated[
-    int, typer.Option("--limit", min=1, metavar="N", help="Draw the first N lines, and say if there are more.")
+    int | None,
+    typer.Option("--limit", min=1, metavar="N", help="Draw the first N lines. [default: 1000]"),
 ]
 
 
@@ -69,7 +71,7 @@ def attention(
     pieces: PiecesOption = False,
     beam: BeamOption = None,
     n_best: NBestOption = 1,
-    limit: LimitOption = 1000,
+    limit: LimitOption = None,
     checkpoint: CheckpointOption = None,
     device: DeviceOption = "auto",
 ) -> None:
@@ -87,7 +89,8 @@ def attention(
     --output FILE.png    a picture a sentence; of several lines FILE-001.png, FILE-002.png …, numbered by line
     --output FILE.svg    likewise
 
-    Words are what stands between blanks; for a text without blanks, --pieces shows more.
+    Words are what stands between blanks; for a text without blanks, --pieces shows more. A row has the weights of the
+    step that predicts its word, whatever training.alignment_shift says of alignments.
     """
     _check_options(texts, input_file, target_file, output, beam, n_best)
     from nmt.run_dir import refuse_unwritable
@@ -139,7 +142,7 @@ def _check_options(
 
 
 def _read(
-    texts: list[str] | None, input_file: Path | None, target_file: Path | None, limit: int, reporter: Reporter
+    texts: list[str] | None, input_file: Path | None, target_file: Path | None, wanted: int | None, reporter: Reporter
 ) -> tuple[list[str], list[str] | None]:
     """Return the first lines of the source, and those of the translations where they are given.
 
@@ -148,6 +151,7 @@ def _read(
     from nmt.data.text import read_blocks, read_lines
 
     targets: list[str] | None = None
+    limit = wanted if wanted is not None else _MOST
     with text_input(texts, input_file, reporter) as (stream, name):
         source_lines = (line for block in read_blocks(stream, name) for line in block)
         lines = list(islice(source_lines, limit + 1))
@@ -161,9 +165,8 @@ def _read(
                 counts = [counts[0] + sum(1 for _ in source_lines), counts[1] + sum(1 for _ in target_lines)]
             _refuse_unequal(name, target_file, counts, None if whole else limit)
     if len(lines) > limit:
-        reporter.warning(
-            f"{name} has more than {limit:,} lines: the first {limit:,} are drawn. --limit draws more or fewer."
-        )
+        tell = reporter.warning if wanted is None else reporter.info  # what was asked for is nothing to warn of
+        tell(f"{name} has more than {limit:,} lines: the first {limit:,} are drawn. --limit draws more or fewer.")
     return lines[:limit], targets[:limit] if targets is not None else None
 
 

@@ -197,9 +197,10 @@ class Training:
         }
         if window.aligned:
             values["train/alignment_loss"] = window.alignment / window.aligned
+        guided = f"  alignment {values['train/alignment_loss']:.3f}" if window.aligned else ""
         self.metrics.write(self.state.step, values)
         note = (
-            f"step {self.state.step:,}  epoch {self.state.epoch + 1}  loss {loss:.3f}  "
+            f"step {self.state.step:,}  epoch {self.state.epoch + 1}  loss {loss:.3f}{guided}  "
             f"{values['train/tokens_per_second']:,.0f} tokens/s"
         )
         self.reporter.progress("training", min(self.share(), 0.9999), 1.0, note)

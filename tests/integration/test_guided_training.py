@@ -52,7 +52,7 @@ def trained(folder: Path, kind: str, weight: float, shift: int) -> RunDir:
         "model": {"embedding_size": 32, "dropout": 0.0, "encoder": {"hidden_size": 32}, "decoder": DECODERS[kind]},
         "training": {
             "device": "cpu", "batch_tokens": 500, "max_steps": 150, "validate_every": 1000, "log_every": 30,
-            "alignment_weight": weight, "alignment_shift": shift,
+            "alignment_weight": weight, "alignment_shift": shift if weight else 0,
             "optimizer": {"learning_rate": 0.01}, "schedule": {"kind": "constant"},
         },
         "search": {"beam_size": 1},

@@ -54,6 +54,7 @@ VALUE_ERRORS = {
         "training.lerning_rate: unknown key; did you mean training.optimizer.learning_rate?",
     ),
     "guidance without alignments": ("training.alignment_weight=0.5", "needs data.train_alignments"),
+    "shift without alignments": ("training.alignment_shift=1", "which steps data.train_alignments guides"),
     "window without a kind": ("model.decoder={kind: luong, window: {half_width: 3}}", "model.decoder.window.kind"),
     "empty window": (
         "model.decoder={kind: luong, window: {kind: monotonic, half_width: 0}}",
