@@ -15,7 +15,9 @@ from nmt.cli.options import (
     BeamOption,
     CheckpointOption,
     DeviceOption,
+    OutputOption,
     RunOption,
+    SplitOption,
     open_run,
     refuse_overwriting,
     search_settings,
@@ -39,9 +41,6 @@ class Symmetrization(str, Enum):
     gdfa = "grow-diag-final-and"
 
 
-SplitOption = Annotated[
-    str | None, typer.Option("--split", metavar="NAME", help="dev, test or train of the run's data. [default: test]")
-]
 SrcOption = Annotated[
     Path | None, typer.Option("--src", metavar="FILE", help="Align a file; without --tgt, translate it first.")
 ]
@@ -55,9 +54,6 @@ SrcWordsOption = Annotated[
     ),
 ]
 TgtWordsOption = Annotated[Path | None, typer.Option("--tgt-words", metavar="FILE", help="The same of the target.")]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
-]
 TranslationsOption = Annotated[
     Path | None, typer.Option("--translations", metavar="FILE", help="With --src alone: write the translations here.")
 ]

@@ -13,7 +13,9 @@ from nmt.cli.options import (
     BeamOption,
     CheckpointOption,
     DeviceOption,
+    InputOption,
     RunOption,
+    TextsArgument,
     open_run,
     refuse_overwriting,
     search_settings,
@@ -37,13 +39,6 @@ def _drawable(output: Path) -> Path:
     return output
 
 
-TextsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
-]
-InputOption = Annotated[
-    Path | None,
-    typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
-]
 TgtOption = Annotated[
     Path | None,
     typer.Option("--tgt", metavar="FILE", help="Translations to look at instead, aligned line by line."),

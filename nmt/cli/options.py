@@ -50,6 +50,19 @@ RunDirOption = Annotated[
 RunOption = Annotated[
     Path | None, typer.Option("--run", metavar="DIR", help="Folder of the run. [default: the newest under runs/]")
 ]
+TextsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
+]
+InputOption = Annotated[
+    Path | None,
+    typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
+]
+SplitOption = Annotated[
+    str | None, typer.Option("--split", metavar="NAME", help="dev, test or train of the run's data. [default: test]")
+]
 CheckpointOption = Annotated[
     Path | None,
     typer.Option("--checkpoint", metavar="FILE", help="Checkpoint to use. [default: the run's checkpoints/best.pt]"),

@@ -15,8 +15,12 @@ from nmt.cli.options import (
     CheckpointOption,
     CoveragePenaltyOption,
     DeviceOption,
+    InputOption,
     LengthPenaltyOption,
+    OutputOption,
     RunOption,
+    SplitOption,
+    TextsArgument,
     load_translator,
     open_run,
     refuse_overwriting,
@@ -35,16 +39,6 @@ class Format(str, Enum):
     jsonl = "jsonl"
 
 
-TextsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
-]
-InputOption = Annotated[
-    Path | None,
-    typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
-]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
-]
 NBestOption = Annotated[int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Translations a line.")]
 FormatOption = Annotated[
     Format | None,
@@ -124,9 +118,7 @@ def _watched(input_file: Path | None, out: BinaryIO) -> bool:
 @app.command("eval", short_help="Score a test set: BLEU, chrF, TER, and BLEU by length.")
 def evaluate(
     run: RunOption = None,
-    split: Annotated[
-        str | None, typer.Option("--split", metavar="NAME", help="dev or test of the run's data. [default: test]")
-    ] = None,
+    split: SplitOption = None,
     src: Annotated[
         Path | None, typer.Option("--src", metavar="FILE", help="Score a file instead of a split; with --tgt.")
     ] = None,

@@ -123,6 +123,7 @@ def test_more_lines_than_the_limit_are_told(workplace: Path, tmp_path: Path) -> 
     args = ("--run", workplace / "runs/bahdanau", "--input", workplace / "dev.en", "--limit", 2)
     done = nmt("attention", *args, cwd=tmp_path)
     assert b"dev.en has more than 2 lines: the first 2 are drawn. --limit" in done.stderr
+    assert b"warning" not in done.stderr  # it was asked for
     assert len(page_data(tmp_path / "attention.html")["sentences"]) == 2
     done = nmt("attention", *args[:-1], 20, cwd=tmp_path)
     assert b"the first" not in done.stderr
@@ -159,7 +160,8 @@ def test_no_more_is_read_of_a_pipe_than_is_drawn(
 
     monkeypatch.setattr("nmt.cli.attending.text_input", endless)
     page = tmp_path / "a.html"
-    options = ("--run", workplace / "runs/luong", "--output", page, "--limit", 2)
+    monkeypatch.setattr("nmt.cli.attending._MOST", 2)
+    options = ("--run", workplace / "runs/luong", "--output", page)
     done = run(*options)
     assert done.exit_code == 0, done.output
     assert "warning: standard input has more than 2 lines: the first 2 are drawn." in done.stderr
