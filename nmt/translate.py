@@ -30,7 +30,8 @@ LOGITS = 2**24  # values of a step over beam and vocabulary, 64 MiB: short lines
 class Candidate:
     """One translation of a sentence. `weights` are [pieces and EOS, source pieces and EOS], or None.
 
-    `words` has the number of each piece's word in `text`. A translation that the length limit cut has no step for EOS.
+    `words` has the number of each piece's word in `text`, where there are weights. A translation that the length limit
+    cut has no step for EOS.
     """
 
     text: str
@@ -46,8 +47,8 @@ class Candidate:
 class Translation:
     """What became of one line. A line without words has an empty translation of score 0 and no source pieces.
 
-    `src_words` has the number of each source piece's word in the line. `truncated`: the source had more pieces than
-    `max_source` and was cut there.
+    `src_words` has the number of each source piece's word in the line, if weights were kept. `truncated`: the source
+    had more pieces than `max_source` and was cut there.
     """
 
     candidates: tuple[Candidate, ...]
@@ -150,7 +151,12 @@ class Translator:
                 f"{n_best} translations a sentence need a beam of at least {n_best}, and it is "
                 f"{self.search.beam_size}: add --beam {n_best}."
             )
-        encoded = encode_words(self.tokenizers.src, [one_line(line) for line in lines])
+        texts = [one_line(line) for line in lines]
+        # Which word a piece belongs to takes ten times as long to find as the pieces: only where weights want it.
+        if keep_weights:
+            encoded = encode_words(self.tokenizers.src, texts)
+        else:
+            encoded = [(ids, []) for ids in self.tokenizers.src.encode(texts)]
         results = [_BLANK] * len(lines)
         filled = [place for place, (row, _) in enumerate(encoded) if row and lines[place].strip()]
         sources = [[*encoded[place][0][: self.max_source], EOS] for place in filled]
@@ -248,7 +254,11 @@ class Translator:
         )
 
     def _translation(self, hypotheses: list[Hypothesis], source: list[int], words: list[int]) -> Translation:
-        texts = decode_words(self.tokenizers.tgt, [list(hypothesis.tokens) for hypothesis in hypotheses])
+        ids = [list(hypothesis.tokens) for hypothesis in hypotheses]
+        if hypotheses[0].weights is not None:
+            texts = decode_words(self.tokenizers.tgt, ids)
+        else:
+            texts = [(text, []) for text in self.tokenizers.tgt.decode(ids)]
         candidates = tuple(
             Candidate(
                 text,

@@ -105,7 +105,7 @@ class AdditiveScore(nn.Module):
 
     Luong's `concat`, v_a·tanh(W_a [s; h]), is the same function: its W_a is [W_a, U_a] side by side.
     d_a (d_s + d_h + 1) parameters. With `coverage`, e = v_a·tanh(W_a s + U_a h + V_a C), C the sum of the weights that
-    the position had in earlier steps (Tu et al. 2016, eq. 6 and 8, without fertility), d_a parameters more.
+    the position had in earlier steps (Tu et al. 2016, without fertility), d_a parameters more.
     """
 
     def __init__(self, query_size: int, annotation_size: int, attention_size: int, coverage: bool = False) -> None:
@@ -124,7 +124,7 @@ class AdditiveScore(nn.Module):
         return keys
 
     def forward(self, query_BKH: Tensor, keys_BSA: Tensor, coverage_BKS: Tensor | None = None) -> Tensor:
-        """Scores [B, K, S] of every query against every key of its sentence; coverage is what `coverage` is for."""
+        """Scores [B, K, S] of every query against every key of its sentence; `coverage_BKS` sums earlier weights."""
         u_A = None if self.coverage is None or coverage_BKS is None else self.coverage
         return self._scores(query_BKH, keys_BSA, None, coverage_BKS, u_A)
 

@@ -25,7 +25,8 @@ class Window(nn.Module, ABC):
     def __init__(self, half_width: int) -> None:
         super().__init__()
         self.half_width = half_width
-        self.register_buffer("offsets_W", torch.arange(2.0 * half_width + 1), persistent=False)
+        # Whole numbers: a float buffer would follow the model into half precision, which cannot count that far.
+        self.register_buffer("offsets_W", torch.arange(2 * half_width + 1), persistent=False)
         self.offsets_W: Tensor
 
     @abstractmethod

@@ -125,8 +125,9 @@ def test_long_sides_are_cut_and_said_to_be(tokenizers: Tokenizers) -> None:
     assert [one.truncated for one in (short, long_source, long_target)] == [False, True, True]
     assert len(long_source.src_pieces) == len(long_source.src_words) == 5
     assert len(long_target.tgt_pieces) == len(long_target.tgt_words) == 5
-    assert ours.translate([long])[0].src_pieces == long_source.src_pieces
-    assert ours.translate([long])[0].src_words == long_source.src_words
+    [searched] = ours.translate([long], keep_weights=True)
+    assert searched.src_pieces == long_source.src_pieces
+    assert searched.src_words == long_source.src_words
 
 
 def test_a_line_break_within_a_text_is_a_blank(tokenizers: Tokenizers) -> None:
@@ -144,11 +145,20 @@ def test_projecting_a_few_rows_at_a_time_changes_nothing(
 
 
 def test_every_piece_of_a_translation_has_the_number_of_its_word(tokenizers: Tokenizers) -> None:
-    for translation in translator(tokenizers).translate(LINES, n_best=3):
+    for translation in translator(tokenizers).translate(LINES, n_best=3, keep_weights=True):
         assert len(translation.src_words) == len(translation.src_pieces)
         for one in translation.candidates:
             assert len(one.words) == len(one.pieces)
             assert all(0 <= word < max(1, len(one.text.split())) for word in one.words)
+
+
+def test_keeping_weights_changes_no_translation(tokenizers: Tokenizers) -> None:
+    plain, kept = (translator(tokenizers).translate(LINES, n_best=3, keep_weights=keep) for keep in (False, True))
+    for one, other in zip(plain, kept, strict=True):
+        assert (one.src_pieces, one.truncated) == (other.src_pieces, other.truncated)
+        assert [(c.text, c.pieces, c.score) for c in one.candidates] == [
+            (c.text, c.pieces, c.score) for c in other.candidates
+        ]
 
 
 def test_a_model_with_broken_weights_is_refused_as_in_the_search(tokenizers: Tokenizers) -> None:
