@@ -97,7 +97,8 @@ def additive_slope(pairs_BSA: Tensor, grad_BS: Tensor) -> tuple[Tensor, Tensor]:
     """
     tanh_BSA = pairs_BSA.tanh_()
     grad_v_A = grad_BS.reshape(1, -1) @ tanh_BSA.flatten(0, 1)
-    return tanh_BSA.square_().neg_().add_(1), grad_v_A.squeeze(0)
+    one = tanh_BSA.new_ones(())
+    return torch.addcmul(one, tanh_BSA, tanh_BSA, value=-1, out=tanh_BSA), grad_v_A.squeeze(0)
 
 
 class AdditiveScore(nn.Module):

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from nmt.config import BahdanauConfig, LuongConfig, PlainConfig
 from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, attend, masked_softmax
 from nmt.model.encoder import Encoding
-from nmt.model.recurrence import BahdanauLoop
-from nmt.model.recurrent import Hidden, RecurrentStack, cell_weights
+from nmt.model.recurrence import BahdanauLoop, FeedingLoop
+from nmt.model.recurrent import Hidden, RecurrentStack
 from nmt.model.window import make_window
 
 
@@ -155,46 +155,49 @@ class BahdanauDecoder(Decoder):
         weights_BKS = masked_softmax(self.attention(query_BKH, memory.keys_BSA, coverage_BKS), memory.mask_BS)
         context_NE = attend(weights_BKS, memory.annotations_BSE).flatten(0, 1)
         hidden = self.rnn.step(torch.cat([embedded_ND, context_NE], -1), state.hidden)
-        readout_NR = self.read_out(before_NH, self.rnn.top(hidden), context_NE, embedded_ND)
+        joint_NJ = torch.cat([self.rnn.top(hidden), context_NE], -1)
+        readout_NR = self.read_out(before_NH, joint_NJ, embedded_ND)
         weights_NS = weights_BKS.flatten(0, 1)
         if coverage_NS is not None:
             coverage_NS = coverage_NS + weights_NS
         return readout_NR, DecoderState(hidden, state.steps + 1, coverage_NS=coverage_NS), weights_NS
 
-    def read_out(self, before: Tensor, after: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
-        """The readout from s_{t-1}, s_t, c_t and y_{t-1}, their last axes H, H, E, D."""
+    def read_out(self, before: Tensor, joint: Tensor, embedded: Tensor) -> Tensor:
+        """The readout from s_{t-1}, [s_t; c_t] and y_{t-1}, their last axes H, H + E, D."""
+        size = before.shape[-1]
         match self.readout_kind:
             case "state":
-                return after
+                return joint[..., :size]
             case "deep":
-                deep: Tensor = self.readout(torch.cat([after, context, embedded], -1)).tanh()
+                deep: Tensor = self.readout(torch.cat([joint, embedded], -1)).tanh()
                 return deep
             case "maxout":
-                pairs: Tensor = self.readout(torch.cat([before, context, embedded], -1))
+                pairs: Tensor = self.readout(torch.cat([before, joint[..., size:], embedded], -1))
                 return pairs.view(*pairs.shape[:-1], self.readout_size, 2).amax(-1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        if self.rnn.cell != "gru" or len(self.rnn.layers) > 1:
+        if not self.rnn.is_single_gru:
             return super().forward(embedded_BTD, state, memory)
-        w_input, w_state, b_input, b_state = cell_weights(self.rnn.layers[0])
-        size = embedded_BTD.shape[-1]
-        inputs_BT3H = nn.functional.linear(embedded_BTD, w_input[:, :size], b_input)
-        states_TBH, contexts_TBE, weights_TBS = BahdanauLoop.apply(  # type: ignore[no-untyped-call]
-            inputs_BT3H.transpose(0, 1).contiguous(),
-            state.hidden[0],
+        (s0_BH,) = state.hidden
+        embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
+        inputs_TB3H, w_context_3HE, w_state_3HH, b_state_3H = self.rnn.loop_parts(embedded_TBD)
+        joint_TBJ, weights_TBS = BahdanauLoop.apply(  # type: ignore[no-untyped-call]
+            inputs_TB3H,
+            s0_BH,
             memory.keys_BSA,
             memory.annotations_BSE,
             memory.mask_BS,
-            w_input[:, size:],
-            torch.cat([self.attention.query.weight, w_state]),
-            b_state,
+            w_context_3HE,
+            torch.cat([w_state_3HH, self.attention.query.weight]),
+            b_state_3H,
             self.attention.v,
             self.attention.coverage,
         )
-        after_BTH, context_BTE = states_TBH.transpose(0, 1), contexts_TBE.transpose(0, 1)
-        before_BTH = torch.cat([state.hidden[0].unsqueeze(1), after_BTH[:, :-1]], 1)
-        readouts_BTR = self.read_out(before_BTH, after_BTH, context_BTE, embedded_BTD)
-        return readouts_BTR, weights_TBS.transpose(0, 1)
+        before_TBH = s0_BH.unsqueeze(0)
+        if self.readout_kind == "maxout":
+            before_TBH = torch.cat([before_TBH, joint_TBJ[:-1, :, : s0_BH.shape[-1]]])
+        readouts_TBR = self.read_out(before_TBH, joint_TBJ, embedded_TBD)
+        return readouts_TBR.transpose(0, 1), weights_TBS.transpose(0, 1)
 
 
 class LuongDecoder(Decoder):
@@ -260,9 +263,34 @@ class LuongDecoder(Decoder):
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         if self.input_feeding:
-            return super().forward(embedded_BTD, state, memory)
+            if self.window is not None or not self.rnn.is_single_gru:
+                return super().forward(embedded_BTD, state, memory)
+            return self._forward_feeding(embedded_BTD, state, memory)
         steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
         return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), steps_T, memory)
+
+    def _forward_feeding(
+        self, embedded_BTD: Tensor, state: DecoderState, memory: Memory
+    ) -> tuple[Tensor, Tensor]:
+        """`forward` with input feeding, one GRU layer and no window."""
+        embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
+        inputs_TB3H, w_feed_3HR, w_state_3HH, b_state_3H = self.rnn.loop_parts(embedded_TBD)
+        additive = self.attention if isinstance(self.attention, AdditiveScore) else None
+        readouts_TBR, weights_TBS = FeedingLoop.apply(  # type: ignore[no-untyped-call]
+            inputs_TB3H,
+            state.hidden[0],
+            memory.keys_BSA,
+            memory.annotations_BSE,
+            memory.mask_BS,
+            w_feed_3HR,
+            w_state_3HH,
+            b_state_3H,
+            self.readout.weight,
+            1.0 if isinstance(self.attention, AdditiveScore) else self.attention.factor,
+            None if additive is None else additive.query.weight,
+            None if additive is None else additive.v,
+        )
+        return readouts_TBR.transpose(0, 1), weights_TBS.transpose(0, 1)
 
 
 class PlainDecoder(Decoder):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import EncoderConfig
+from nmt.model.gru import Packing, gru_states
 from nmt.model.recurrent import SharedDropout, make_recurrent
 
 
@@ -51,13 +52,18 @@ class Encoder(nn.Module):
         """`embedded_BSD` are source embeddings, `lengths_B` real positions a sentence (EOS included), on any device."""
         x_BSX = embedded_BSD
         steps = embedded_BSD.shape[1]
-        lengths_cpu_B = lengths_B.cpu()  # torch packs by lengths on the CPU
+        lengths_cpu_B = lengths_B.cpu()  # what is packed by lengths needs them on the CPU
+        packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional)
         for layer in self.layers:
             if layer is not self.layers[0]:
                 x_BSX = self.dropout(x_BSX)
+            if isinstance(layer, nn.GRU) and not x_BSX.is_cuda:
+                x_BSX = gru_states(layer, x_BSX, None, packing)
+                continue
             packed = nn.utils.rnn.pack_padded_sequence(x_BSX, lengths_cpu_B, batch_first=True, enforce_sorted=False)
             x_BSX, _ = nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=steps)
-        mask_BS = torch.arange(steps, device=lengths_B.device) < lengths_B.unsqueeze(1)
+        lengths_B = lengths_B.to(x_BSX.device)
+        mask_BS = torch.arange(steps, device=x_BSX.device) < lengths_B.unsqueeze(1)
         last_BH = x_BSX[torch.arange(len(lengths_B), device=x_BSX.device), lengths_B - 1, : self.hidden_size]
         start_BH = x_BSX[:, 0, self.hidden_size :] if self.bidirectional else last_BH
         summary_BE = torch.cat([last_BH, start_BH], -1) if self.bidirectional else last_BH

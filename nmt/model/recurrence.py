@@ -1,161 +1,205 @@
-"""The fast teacher-forced loop of Bahdanau's decoder as one autograd function.
+"""Teacher forcing where attention and the cell take turns: the loops of decoders with one GRU layer on one autograd node.
 
-Equal to repeated steps in values and gradients, but every weight gets its gradient from one product over all
-steps after the backward loop, and the tanh of the scores (T x B x S x A) is computed again instead of kept.
+Equal to repeated steps in values and gradients, but every weight gets its gradient from one product over all steps
+after the backward loop, and the tanh of additive scores (T x B x S x A) is computed again instead of kept.
 
-Axes: T target positions, B sentences, S source positions, E annotation size, H decoder size, A attention size.
+Axes: T target positions, B sentences, S source positions, E annotation size, H decoder size, A attention size,
+R readout size.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nmt.model.attention import additive_slope
-
-
-def gru_gates(input_B3H: Tensor, state_B3H: Tensor, s_BH: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The next state, and gates r and z side by side [B, 2H], candidate n and the state's part of it, [B, H] each.
-
-    `input_B3H` and `state_B3H` are the two affine products of torch's GRU in its order r, z, n.
-    """
-    size = s_BH.shape[-1]
-    rz_B2H = (input_B3H[:, : 2 * size] + state_B3H[:, : 2 * size]).sigmoid_()
-    state_n_BH = state_B3H[:, 2 * size :]
-    n_BH = torch.addcmul(input_B3H[:, 2 * size :], rz_B2H[:, :size], state_n_BH).tanh_()
-    return torch.lerp(n_BH, s_BH, rz_B2H[:, size:]), rz_B2H, n_BH, state_n_BH
-
-
-def gru_gates_backward(
-    grad_BH: Tensor, rz_B2H: Tensor, n_BH: Tensor, state_n_BH: Tensor, s_BH: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `gru_gates`' input [B, 3H], state product [B, 3H], and of the previous state past the products."""
-    r_BH, z_BH = rz_B2H.chunk(2, -1)
-    grad_n_BH = grad_BH * (1 - z_BH) * (1 - n_BH * n_BH)
-    grad_r_BH = grad_n_BH * state_n_BH * r_BH * (1 - r_BH)
-    grad_z_BH = grad_BH * (s_BH - n_BH) * z_BH * (1 - z_BH)
-    grad_input_B3H = torch.cat([grad_r_BH, grad_z_BH, grad_n_BH], -1)
-    grad_state_B3H = torch.cat([grad_r_BH, grad_z_BH, grad_n_BH * r_BH], -1)
-    return grad_input_B3H, grad_state_B3H, grad_BH * z_BH
+from nmt.model.attention_steps import AdditiveSteps, AttentionSteps, DotSteps
+from nmt.model.gru import GRUSlopes, advance
 
 
 class BahdanauLoop(torch.autograd.Function):
     """States, contexts and weights of all steps of an additive decoder with one GRU layer.
 
     apply(inputs_TB3H, s0_BH, keys_BSA, annotations_BSE, mask_BS, w_context_3HE, w_state_XH, b_state_3H, v_A, u_A) ->
-    (states_TBH, contexts_TBE, weights_TBS). `inputs_TB3H` is the GRU's product with the previous word and its input
-    bias; `w_state_XH` stacks W_a [A, H] over the GRU's W_hh [3H, H], so that each step multiplies the state once.
-    `u_A` is what coverage is multiplied by in the score, or None for no coverage. Gradients flow to all but the mask,
-    and back from all three outputs.
+    (joint_TBJ = [s_t; c_t], weights_TBS). `inputs_TB3H` is the GRU's product with the previous word and its input
+    bias, gates in the order n, r, z, as are the rows of `w_context_3HE`; `w_state_XH` stacks the GRU's W_hh [3H, H]
+    over W_a [A, H], so that each step multiplies the state once. `u_A` is what coverage is multiplied by in the score,
+    or None for no coverage. Gradients flow to all but the mask, and back from both outputs.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        inputs_TB3H: Tensor,
-        s0_BH: Tensor,
-        keys_BSA: Tensor,
-        annotations_BSE: Tensor,
-        mask_BS: Tensor,
-        w_context_3HE: Tensor,
-        w_state_XH: Tensor,
-        b_state_3H: Tensor,
-        v_A: Tensor,
-        u_A: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        steps, batch = inputs_TB3H.shape[:2]
-        size, attention = s0_BH.shape[1], keys_BSA.shape[2]
-        states_TBH = inputs_TB3H.new_empty(steps + 1, batch, size)  # s_0 first
-        contexts_TBE = inputs_TB3H.new_empty(steps, batch, annotations_BSE.shape[2])
+        ctx: Any, inputs_TB3H: Tensor, s0_BH: Tensor, keys_BSA: Tensor, annotations_BSE: Tensor, mask_BS: Tensor,
+        w_context_3HE: Tensor, w_state_XH: Tensor, b_state_3H: Tensor, v_A: Tensor, u_A: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        steps, batch, gates = inputs_TB3H.shape
+        size = s0_BH.shape[1]
+        joint_TBJ = inputs_TB3H.new_empty(steps + 1, batch, size + annotations_BSE.shape[2])  # s_0 first
         weights_TBS = inputs_TB3H.new_empty(steps, batch, keys_BSA.shape[1])
-        queries_TBA = inputs_TB3H.new_empty(steps, batch, attention)
-        gates_TB4H = inputs_TB3H.new_empty(steps, batch, 4 * size)  # r, z, n and the state's part of n
-        states_TBH[0] = s0_BH
+        products_TBX = inputs_TB3H.new_empty(steps, batch, w_state_XH.shape[0])
+        candidates_TBH = inputs_TB3H.new_empty(steps, batch, size)
+        input_B3H = torch.empty_like(inputs_TB3H[0])
+        joint_TBJ[0, :, :size] = s0_BH
         w_state_HX, w_context_E3H = w_state_XH.t(), w_context_3HE.t()
-        padding_BS = ~mask_BS
-        pairs_BSA = torch.empty_like(keys_BSA)
-        coverage_BS = torch.zeros_like(keys_BSA[:, :, 0])
+        bias_X = torch.cat([b_state_3H, b_state_3H.new_zeros(len(w_state_XH) - gates)])
+        attention = AdditiveSteps(keys_BSA, mask_BS, v_A, u_A)
         for t in range(steps):
-            product_BX = states_TBH[t] @ w_state_HX
-            queries_TBA[t] = product_BX[:, :attention]
-            torch.add(keys_BSA, queries_TBA[t].unsqueeze(1), out=pairs_BSA)
-            if u_A is not None:
-                pairs_BSA.addcmul_(coverage_BS.unsqueeze(2), u_A)
-            scores_BS = (pairs_BSA.tanh_() @ v_A).masked_fill_(padding_BS, -math.inf)
-            weights_TBS[t] = scores_BS.softmax(-1)
-            if u_A is not None:
-                coverage_BS += weights_TBS[t]
-            contexts_TBE[t] = torch.bmm(weights_TBS[t].unsqueeze(1), annotations_BSE).squeeze(1)
-            input_B3H = torch.addmm(inputs_TB3H[t], contexts_TBE[t], w_context_E3H)
-            state_B3H = product_BX[:, attention:] + b_state_3H
-            states_TBH[t + 1], *gates = gru_gates(input_B3H, state_B3H, states_TBH[t])
-            torch.cat(gates, -1, out=gates_TB4H[t])
+            before_BH, context_BE = joint_TBJ[t, :, :size], joint_TBJ[t + 1, :, size:]
+            torch.addmm(bias_X, before_BH, w_state_HX, out=products_TBX[t])
+            attention.weigh(products_TBX[t, :, gates:], weights_TBS[t])
+            context_BE.copy_(torch.bmm(weights_TBS[t].unsqueeze(1), annotations_BSE).squeeze(1))
+            torch.addmm(inputs_TB3H[t], context_BE, w_context_E3H, out=input_B3H)
+            advance(input_B3H, products_TBX[t], before_BH, candidates_TBH[t], joint_TBJ[t + 1, :, :size])
         ctx.save_for_backward(
-            keys_BSA, annotations_BSE, w_context_3HE, w_state_XH, v_A, u_A,
-            states_TBH, contexts_TBE, weights_TBS, queries_TBA, gates_TB4H,
+            keys_BSA, annotations_BSE, mask_BS, w_context_3HE, w_state_XH, v_A, u_A,
+            joint_TBJ, weights_TBS, products_TBX, candidates_TBH,
         )  # fmt: skip
         ctx.set_materialize_grads(False)
-        return states_TBH[1:], contexts_TBE, weights_TBS
+        return joint_TBJ[1:], weights_TBS
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad_states_TBH: Tensor | None, grad_contexts_TBE: Tensor | None, grad_weights_TBS: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        (keys_BSA, annotations_BSE, w_context_3HE, w_state_XH, v_A, u_A,
-         states_TBH, contexts_TBE, weights_TBS, queries_TBA, gates_TB4H) = ctx.saved_tensors  # fmt: skip
-        steps, batch, size = gates_TB4H.shape[0], gates_TB4H.shape[1], states_TBH.shape[2]
-        attention = keys_BSA.shape[2]
-        grad_inputs_TB3H = states_TBH.new_empty(steps, batch, 3 * size)
-        grad_products_TBX = states_TBH.new_empty(steps, batch, attention + 3 * size)
-        grad_c_TBE = torch.empty_like(contexts_TBE)
-        grad_keys_BSA, grad_v_A, grad_u_A = torch.zeros_like(keys_BSA), torch.zeros_like(v_A), torch.zeros_like(v_A)
-        if u_A is not None:
-            coverage_TBS = weights_TBS.cumsum(0)  # after each step
-            grad_coverage_BS = torch.zeros_like(weights_TBS[0])  # of the coverage after the step in hand
-        grad_s_BH = states_TBH.new_zeros(batch, size)
+    def backward(ctx: Any, grad_joint_TBJ: Tensor | None, grad_weights_TBS: Tensor | None) -> tuple[Tensor | None, ...]:
+        (keys_BSA, annotations_BSE, mask_BS, w_context_3HE, w_state_XH, v_A, u_A,
+         joint_TBJ, weights_TBS, products_TBX, candidates_TBH) = ctx.saved_tensors  # fmt: skip
+        steps, batch, size = candidates_TBH.shape
+        if grad_joint_TBJ is None:
+            grad_joint_TBJ = torch.zeros_like(joint_TBJ[1:])
+        grad_c_TBE = torch.empty_like(grad_joint_TBJ[:, :, size:])
+        # dn, dr, dz and that of the state's part of n, then that of the query: see GRUSlopes
+        blocks_TBY = joint_TBJ.new_empty(steps, batch, size + len(w_state_XH))
+        slopes = GRUSlopes(products_TBX, candidates_TBH, joint_TBJ[:-1, :, :size])
+        attention = AdditiveSteps(keys_BSA, mask_BS, v_A, u_A)
+        attention.start_backward(weights_TBS)
+        grad_s_BH = grad_joint_TBJ[-1, :, :size]
         for t in reversed(range(steps)):
-            if grad_states_TBH is not None:
-                grad_s_BH = grad_s_BH + grad_states_TBH[t]
-            rz_B2H, n_BH, state_n_BH = gates_TB4H[t].split([2 * size, size, size], -1)
-            grad_input, grad_state, grad_s_BH = gru_gates_backward(grad_s_BH, rz_B2H, n_BH, state_n_BH, states_TBH[t])
-            grad_inputs_TB3H[t] = grad_input
-            torch.mm(grad_input, w_context_3HE, out=grad_c_TBE[t])
-            if grad_contexts_TBE is not None:
-                grad_c_TBE[t] += grad_contexts_TBE[t]
+            blocks_BY = blocks_TBY[t]
+            slopes.step(t, grad_s_BH, blocks_BY[:, : 4 * size].unflatten(1, (4, size)))
+            torch.addmm(grad_joint_TBJ[t, :, size:], blocks_BY[:, : 3 * size], w_context_3HE, out=grad_c_TBE[t])
             grad_a_BS = torch.bmm(annotations_BSE, grad_c_TBE[t].unsqueeze(2)).squeeze(2)
             if grad_weights_TBS is not None:
-                grad_a_BS = grad_a_BS + grad_weights_TBS[t]
-            if u_A is not None:
-                grad_a_BS = grad_a_BS + grad_coverage_BS
-            weights_BS = weights_TBS[t]
-            grad_e_BS = weights_BS * (grad_a_BS - (weights_BS * grad_a_BS).sum(-1, keepdim=True))
-            pairs_BSA = keys_BSA + queries_TBA[t].unsqueeze(1)
-            if u_A is not None and t > 0:
-                pairs_BSA.addcmul_(coverage_TBS[t - 1].unsqueeze(2), u_A)
-            slope_BSA, step_grad_v_A = additive_slope(pairs_BSA, grad_e_BS)
-            if u_A is not None and t > 0:
-                grad_u_A += ((coverage_TBS[t - 1] * grad_e_BS).view(1, -1) @ slope_BSA.flatten(0, 1)).squeeze(0)
-                grad_coverage_BS += (slope_BSA @ (u_A * v_A)) * grad_e_BS
-            grad_v_A += step_grad_v_A
-            grad_q_BA = torch.bmm(grad_e_BS.unsqueeze(1), slope_BSA).squeeze(1) * v_A
-            grad_keys_BSA.addcmul_(slope_BSA, grad_e_BS.unsqueeze(2))
-            torch.cat([grad_q_BA, grad_state], -1, out=grad_products_TBX[t])
-            grad_s_BH = torch.addmm(grad_s_BH, grad_products_TBX[t], w_state_XH)
-        grad_products_NX = grad_products_TBX.flatten(0, 1)
+                grad_a_BS += grad_weights_TBS[t]
+            attention.backward(t, products_TBX[t, :, 3 * size :], weights_TBS[t], grad_a_BS, blocks_BY[:, 4 * size :])
+            kept_BH = grad_s_BH * slopes.keep_H[t]
+            grad_s_BH = kept_BH if t == 0 else kept_BH.add_(grad_joint_TBJ[t - 1, :, :size])
+            grad_s_BH.addmm_(blocks_BY[:, size:], w_state_XH)
+        blocks_NY, joint_NJ = blocks_TBY.flatten(0, 1), joint_TBJ.flatten(0, 1)
         return (
-            grad_inputs_TB3H,
+            blocks_TBY[:, :, : 3 * size],
             grad_s_BH,
-            grad_keys_BSA.mul_(v_A),
+            attention.grad_keys(products_TBX[:, :, 3 * size :]),
             torch.bmm(weights_TBS.permute(1, 2, 0), grad_c_TBE.transpose(0, 1)),
             None,
-            grad_inputs_TB3H.flatten(0, 1).t() @ contexts_TBE.flatten(0, 1),
-            grad_products_NX.t() @ states_TBH[:-1].flatten(0, 1),
-            grad_products_NX[:, attention:].sum(0),
-            grad_v_A,
-            None if u_A is None else grad_u_A.mul_(v_A),
+            blocks_NY[:, : 3 * size].t() @ joint_NJ[batch:, size:],
+            blocks_NY[:, size:].t() @ joint_NJ[:-batch, :size],
+            blocks_NY[:, size : 4 * size].sum(0),
+            attention.grad_v_A,
+            attention.grad_u(),
         )
+
+
+class FeedingLoop(torch.autograd.Function):
+    """Readouts and weights of all steps of Luong's decoder with input feeding and one GRU layer.
+
+    apply(inputs_TB3H, s0_BH, keys_BSA, annotations_BSE, mask_BS, w_feed_3HR, w_state_3HH, b_state_3H, w_readout_RJ,
+    factor, w_query_AH, v_A) -> (readouts_TBR, weights_TBS). `inputs_TB3H` is the GRU's product with the previous word
+    and its input bias, gates in the order n, r, z, as are the rows of `w_feed_3HR`. The score is the product of state
+    and key times `factor`, or additive with `w_query_AH` and `v_A` (None otherwise). Gradients flow to all but the mask
+    and the factor, and back from both outputs.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs_TB3H: Tensor, s0_BH: Tensor, keys_BSA: Tensor, annotations_BSE: Tensor, mask_BS: Tensor,
+        w_feed_3HR: Tensor, w_state_3HH: Tensor, b_state_3H: Tensor, w_readout_RJ: Tensor, factor: float,
+        w_query_AH: Tensor | None, v_A: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        steps, batch = inputs_TB3H.shape[:2]
+        readout, size = w_readout_RJ.shape[0], s0_BH.shape[1]
+        joint = slice(readout, readout + size)  # the state's columns; feed before, context after
+        joint_TBJ = inputs_TB3H.new_zeros(steps + 1, batch, readout + size + annotations_BSE.shape[2])  # s̃_0 = 0 first
+        joint_TBJ[0, :, joint] = s0_BH
+        weights_TBS = inputs_TB3H.new_empty(steps, batch, keys_BSA.shape[1])
+        products_TB3H = torch.empty_like(inputs_TB3H)
+        candidates_TBH = inputs_TB3H.new_empty(steps, batch, size)
+        queries_TBA = inputs_TB3H.new_empty(steps, batch, keys_BSA.shape[2]) if w_query_AH is not None else None
+        input_B3H = torch.empty_like(inputs_TB3H[0])
+        attention = _attention(keys_BSA, mask_BS, factor, v_A)
+        for t in range(steps):
+            before_BJ, now_BJ = joint_TBJ[t], joint_TBJ[t + 1]
+            torch.addmm(b_state_3H, before_BJ[:, joint], w_state_3HH.t(), out=products_TB3H[t])
+            torch.addmm(inputs_TB3H[t], before_BJ[:, :readout], w_feed_3HR.t(), out=input_B3H)
+            advance(input_B3H, products_TB3H[t], before_BJ[:, joint], candidates_TBH[t], now_BJ[:, joint])
+            query_BA = now_BJ[:, joint]
+            if queries_TBA is not None and w_query_AH is not None:
+                query_BA = torch.mm(query_BA, w_query_AH.t(), out=queries_TBA[t])
+            attention.weigh(query_BA, weights_TBS[t])
+            now_BJ[:, joint.stop :] = torch.bmm(weights_TBS[t].unsqueeze(1), annotations_BSE).squeeze(1)
+            torch.tanh(now_BJ[:, readout:] @ w_readout_RJ.t(), out=now_BJ[:, :readout])
+        ctx.save_for_backward(
+            keys_BSA, annotations_BSE, mask_BS, w_feed_3HR, w_state_3HH, w_readout_RJ, w_query_AH, v_A,
+            joint_TBJ, weights_TBS, products_TB3H, candidates_TBH, queries_TBA,
+        )  # fmt: skip
+        ctx.factor = factor
+        ctx.set_materialize_grads(False)
+        return joint_TBJ[1:, :, :readout], weights_TBS
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out_TBR: Tensor | None, grad_weights_TBS: Tensor | None) -> tuple[Tensor | None, ...]:
+        (keys_BSA, annotations_BSE, mask_BS, w_feed_3HR, w_state_3HH, w_readout_RJ, w_query_AH, v_A,
+         joint_TBJ, weights_TBS, products_TB3H, candidates_TBH, queries_TBA) = ctx.saved_tensors  # fmt: skip
+        steps, batch, size = candidates_TBH.shape
+        readout = len(w_readout_RJ)
+        states_TBH = joint_TBJ[:, :, readout : readout + size]
+        if queries_TBA is None:
+            queries_TBA = states_TBH[1:]
+        slopes = GRUSlopes(products_TB3H, candidates_TBH, states_TBH[:-1])
+        tanh_slope_TBR = 1 - joint_TBJ[1:, :, :readout].square()
+        attention = _attention(keys_BSA, mask_BS, ctx.factor, v_A)
+        attention.start_backward(weights_TBS)
+        blocks_TBY = joint_TBJ.new_empty(steps, batch, 4 * size)
+        grad_read_TBR, grad_q_TBA = torch.empty_like(tanh_slope_TBR), torch.empty_like(queries_TBA)
+        grad_c_TBE = torch.empty_like(joint_TBJ[1:, :, readout + size :])
+        grad_s_BH, grad_feed_BR = torch.zeros_like(states_TBH[0]), torch.zeros_like(tanh_slope_TBR[0])
+        for t in reversed(range(steps)):
+            if grad_out_TBR is not None:
+                grad_feed_BR += grad_out_TBR[t]
+            torch.mul(grad_feed_BR, tanh_slope_TBR[t], out=grad_read_TBR[t])
+            grad_sc_BJ = grad_read_TBR[t] @ w_readout_RJ
+            grad_s_BH += grad_sc_BJ[:, :size]
+            grad_c_TBE[t] = grad_sc_BJ[:, size:]
+            grad_a_BS = torch.bmm(annotations_BSE, grad_c_TBE[t].unsqueeze(2)).squeeze(2)
+            if grad_weights_TBS is not None:
+                grad_a_BS += grad_weights_TBS[t]
+            attention.backward(t, queries_TBA[t], weights_TBS[t], grad_a_BS, grad_q_TBA[t])
+            if w_query_AH is None:
+                grad_s_BH += grad_q_TBA[t]
+            else:
+                grad_s_BH.addmm_(grad_q_TBA[t], w_query_AH)
+            blocks_BY = blocks_TBY[t]
+            slopes.step(t, grad_s_BH, blocks_BY.unflatten(1, (4, size)))
+            grad_s_BH.mul_(slopes.keep_H[t]).addmm_(blocks_BY[:, size:], w_state_3HH)
+            torch.mm(blocks_BY[:, : 3 * size], w_feed_3HR, out=grad_feed_BR)
+        blocks_NY, joint_NJ = blocks_TBY.flatten(0, 1), joint_TBJ.flatten(0, 1)
+        return (
+            blocks_TBY[:, :, : 3 * size],
+            grad_s_BH,
+            attention.grad_keys(queries_TBA),
+            torch.bmm(weights_TBS.permute(1, 2, 0), grad_c_TBE.transpose(0, 1)),
+            None,
+            blocks_NY[:, : 3 * size].t() @ joint_NJ[:-batch, :readout],
+            blocks_NY[:, size:].t() @ states_TBH[:-1].flatten(0, 1),
+            blocks_NY[:, size:].sum(0),
+            grad_read_TBR.flatten(0, 1).t() @ joint_NJ[batch:, readout:],
+            None,
+            None if w_query_AH is None else grad_q_TBA.flatten(0, 1).t() @ states_TBH[1:].flatten(0, 1),
+            attention.grad_v_A if isinstance(attention, AdditiveSteps) else None,
+        )
+
+
+def _attention(keys_BSA: Tensor, mask_BS: Tensor, factor: float, v_A: Tensor | None) -> AttentionSteps:
+    """The score of Luong's loop: additive with `v_A`, else a product."""
+    return DotSteps(keys_BSA, mask_BS, factor) if v_A is None else AdditiveSteps(keys_BSA, mask_BS, v_A)

@@ -10,6 +10,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from nmt.model.gru import Packing, gru_states
+
 Cell = Literal["gru", "lstm"]
 Hidden = tuple[Tensor, ...]  # each [N, H]: h of every layer; for an LSTM followed by c of every layer
 
@@ -93,13 +95,34 @@ class RecurrentStack(nn.Module):
             states.append(x_NX)
         return (*states, *cells)
 
+    @property
+    def is_single_gru(self) -> bool:
+        """Whether the loops of `nmt.model.recurrence` can stand for repeated steps."""
+        return self.cell == "gru" and len(self.layers) == 1
+
+    def loop_parts(self, x_TBX: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What those loops need of the one layer, gates in the order n, r, z where the input is read.
+
+        The product [T, B, 3H] of the first X inputs and its bias, the weights of the other inputs [3H, ...], and the
+        state's weights [3H, H] and bias [3H], gates in the order r, z, n.
+        """
+        w_input, w_state, b_input, b_state = cell_weights(self.layers[0])
+        w_input, b_input = w_input.roll(self.hidden_size, 0), b_input.roll(self.hidden_size, 0)
+        first = x_TBX.shape[-1]
+        return nn.functional.linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:], w_state, b_state
+
     def sequence(self, x_BTX: Tensor, hidden: Hidden) -> Tensor:
         """States [B, T, H] of the last layer over a whole sequence, from `hidden`."""
         count = len(self.layers)
+        batch, steps = x_BTX.shape[:2]
+        packing = Packing.of(torch.full((batch,), steps), steps, bidirectional=False)
         for index, layer in enumerate(self.layers):
             if index > 0:
                 x_BTX = self.dropout(x_BTX)
             first = hidden[index].unsqueeze(0)
-            start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))
-            x_BTX, _ = layer(x_BTX, start)
+            if isinstance(layer, nn.GRU) and not x_BTX.is_cuda:
+                x_BTX = gru_states(layer, x_BTX, first, packing)
+            else:
+                start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))
+                x_BTX, _ = layer(x_BTX, start)
         return x_BTX

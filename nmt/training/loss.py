@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batching import Alignment
 
-CHUNK = 1024  # rows projected at once: enough for full-speed products, and 32 MB of logits at 8,000 pieces
+CHUNK = 512  # rows projected at once: enough for full-speed products, and 16 MB of logits at 8,000 pieces
 LEAST_WEIGHT = 1e-20  # below, a weight counts as this: the slope of the logarithm stays finite
 
 
@@ -37,26 +37,32 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         needs_gradient = any(ctx.needs_input_grad[:3])
         smoothed, likelihood = readouts_NR.new_zeros(()), readouts_NR.new_zeros(())
+        count, classes = len(readouts_NR), len(weight_VR)
         grad_x_NR = torch.empty_like(readouts_NR) if needs_gradient else None
-        grad_w_VR = torch.zeros_like(weight_VR) if needs_gradient else None
+        grad_w_VR = torch.empty_like(weight_VR) if needs_gradient else None
         grad_b_V = torch.zeros_like(bias_V) if needs_gradient else None
-        classes = weight_VR.shape[0]
-        for start in range(0, len(readouts_NR), CHUNK):
-            rows = slice(start, start + CHUNK)
-            logp_NV = torch.addmm(bias_V, readouts_NR[rows], weight_VR.t()).log_softmax(-1)
-            gold_N1 = targets_N[rows].unsqueeze(1)
-            nll = -logp_NV.gather(1, gold_N1).sum()
+        logits_CV = readouts_NR.new_empty(min(CHUNK, count), classes)  # one piece of memory for all chunks
+        for start in range(0, count, CHUNK):
+            x_NR = readouts_NR[start : start + CHUNK]
+            gold_N1 = targets_N[start : start + CHUNK].unsqueeze(1)
+            logits_NV = torch.addmm(bias_V, x_NR, weight_VR.t(), out=logits_CV[: len(x_NR)])
+            gold_logits, largest_N1 = logits_NV.gather(1, gold_N1).sum(), logits_NV.amax(1, keepdim=True)
+            total = logits_NV.sum() if smoothing else None
+            p_NV = torch.softmax(logits_NV, -1, out=logits_NV)
+            # The largest p is at least 1/V, so that its logarithm is exact: logsumexp without a pass of its own.
+            logsumexp = (largest_N1 - p_NV.amax(1, keepdim=True).log_()).sum()
+            nll = logsumexp - gold_logits
             likelihood += nll
             smoothed += (1 - smoothing) * nll
-            if smoothing:
-                smoothed -= logp_NV.sum() * (smoothing / classes)
+            if total is not None:
+                smoothed += smoothing * logsumexp - total * (smoothing / classes)
             if grad_x_NR is None or grad_w_VR is None or grad_b_V is None:
                 continue
             # d loss / d logits = softmax - target distribution
-            grad_NV = logp_NV.exp_().sub_(smoothing / classes)
+            grad_NV = p_NV.sub_(smoothing / classes) if smoothing else p_NV
             grad_NV.scatter_add_(1, gold_N1, grad_NV.new_full((1, 1), smoothing - 1).expand(len(gold_N1), 1))
-            torch.mm(grad_NV, weight_VR, out=grad_x_NR[rows])
-            grad_w_VR.addmm_(grad_NV.t(), readouts_NR[rows])
+            torch.mm(grad_NV, weight_VR, out=grad_x_NR[start : start + CHUNK])
+            torch.addmm(grad_w_VR, grad_NV.t(), x_NR, beta=min(start, 1), out=grad_w_VR)  # the first one overwrites
             grad_b_V += grad_NV.sum(0)
         ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
         ctx.mark_non_differentiable(likelihood)

@@ -1,0 +1,362 @@
+"""Training speed: target tokens a second of whole updates, and the share that this is of their matrix products alone.
+
+    python scripts/bench_train.py
+    python scripts/bench_train.py --json --kinds bahdanau luong > speed.json
+    python scripts/bench_train.py --device cuda --precision bfloat16
+    python scripts/bench_train.py --memory
+
+The shape is that of the peers' benchmark: embeddings 256, encoder 2 x 256, decoder and attention 512, 8,000 pieces for
+both languages without tied embeddings, 80 sentences a batch, dropout 0.3, label smoothing 0.1; the lengths are those of
+Multi30k English to German. An update is the trainer's own: batch, both passes, clipping, Adam. The bound is taken in
+the same process on the same batches: for N_t real target and N_s real source tokens (EOS included) each product of the
+model, forward and its two gradients, all tokens at once, and nothing else; padding and everything between products
+count against the trainer. Blocks of updates and of products take turns; medians of the blocks. Each kind has a process
+of its own, whose largest size is `peak_mb` (of the GPU's memory on one).
+
+`--memory` compares an update of 64 sentences of 200 pieces on both sides with the same update by a loop of steps
+that autograd records: what each adds to the memory of the model at rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.config import Config, load_config
+from nmt.data.batching import Batch, Indices, make_batch
+from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.model.attention import AdditiveScore
+from nmt.model.decoder import Decoder
+from nmt.model.seq2seq import build_model
+from nmt.training.loop import Training
+
+EMBEDDING, ENCODER, DECODER, ATTENTION, VOCABULARY = 256, 256, 512, 512, 8000
+ANNOTATION = 2 * ENCODER
+KINDS: dict[str, list[str]] = {
+    "bahdanau": ["model.decoder.kind=bahdanau", f"model.decoder.attention_size={ATTENTION}"],
+    "luong": ["model.decoder.kind=luong", "model.decoder.input_feeding=false"],
+    "luong-feed": ["model.decoder.kind=luong", "model.decoder.input_feeding=true"],
+    "none": ["model.decoder.kind=none"],
+}
+# How many of Multi30k's 29,000 German sentences have 2, 3, 4, … pieces of a joint unigram vocabulary of 8,000, and how
+# far the English ones lie from 0.74 times that plus 3.4, from -13 up.
+TARGET_COUNTS = [
+    1, 2, 11, 75, 257, 698, 1140, 1572, 1957, 2259, 2489, 2380, 2252, 2088, 1958, 1625, 1422, 1238, 981, 885, 695, 603,
+    467, 396, 315, 257, 198, 162, 109, 103, 96, 74, 48, 35, 28, 21, 15, 17, 13, 16, 8, 5, 5, 6, 5, 4, 3,
+]  # fmt: skip
+SOURCE_OFFSETS = [
+    1, 4, 3, 14, 24, 54, 136, 277, 516, 1080, 2116, 3634, 5081, 5026, 4020, 2775, 1789, 1057, 602, 334, 211, 98, 54, 41,
+    21, 13, 8, 2, 4, 2, 3,
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to measure."""
+
+    kind: str
+    device: str
+    precision: str | None
+    sentences: int
+    updates: int
+    repeats: int
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kind's figures."""
+
+    kind: str
+    tokens_per_s: float
+    bound_tokens_per_s: float
+    bound_ratio: float
+    peak_mb: float
+
+
+# --- what is trained ----------------------------------------------------------------------------------------------
+
+
+def settings(kind: str, device: str = "cpu", precision: str | None = None) -> Config:
+    """The configuration of a kind in the shape of the benchmark."""
+    changes = [
+        *KINDS[kind],
+        f"model.embedding_size={EMBEDDING}",
+        f"model.encoder.hidden_size={ENCODER}",
+        f"model.decoder.hidden_size={DECODER}",
+        "model.tie_embeddings=false",
+        "model.dropout=0.3",
+        "training.ema_decay=0",
+        f"training.device={device}",
+    ]
+    if precision is not None:
+        changes.append(f"training.precision={precision}")
+    name = {"luong-feed": "luong", "none": "seq2seq"}.get(kind, kind)
+    return load_config(f"{name}.yaml", changes)
+
+
+def lengths_like_multi30k(pairs: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Source and target lengths in pieces, EOS not counted."""
+    targets = rng.choice(np.arange(2, 2 + len(TARGET_COUNTS)), pairs, p=np.array(TARGET_COUNTS) / sum(TARGET_COUNTS))
+    offsets = np.arange(-13, len(SOURCE_OFFSETS) - 13)
+    drawn = rng.choice(offsets, pairs, p=np.array(SOURCE_OFFSETS) / sum(SOURCE_OFFSETS))
+    return np.maximum(np.rint(0.74 * targets + 3.4).astype(np.int64) + drawn, 1), targets
+
+
+def corpus_of(src_lengths: Indices, tgt_lengths: Indices, rng: np.random.Generator) -> EncodedCorpus:
+    """Random pieces of these lengths, in the file format of training."""
+
+    def sentences(lengths: Indices) -> list[list[int]]:
+        return [rng.integers(4, VOCABULARY, length).tolist() for length in lengths.tolist()]
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pairs.arrow"
+        with CorpusWriter(path) as writer:
+            no_text = [""] * len(src_lengths)
+            writer.write(sentences(src_lengths), sentences(tgt_lengths), no_text, no_text)
+        return EncodedCorpus(path)
+
+
+def make_batches(task: Task, rng: np.random.Generator) -> list[Batch]:
+    """Batches of like length, as the trainer makes them, of a fixed number of sentences."""
+    src_lengths, tgt_lengths = lengths_like_multi30k(29_000, rng)
+    order = np.lexsort((src_lengths, tgt_lengths))
+    cuts = [order[start : start + task.sentences] for start in range(0, len(order), task.sentences)]
+    chosen = rng.choice(len(cuts), min(task.updates, len(cuts)), replace=False)
+    pairs = np.concatenate([cuts[place] for place in chosen])
+    corpus = corpus_of(src_lengths[pairs], tgt_lengths[pairs], rng)
+    borders = np.cumsum([0] + [len(cuts[place]) for place in chosen])
+    return [make_batch(corpus, np.arange(start, end)) for start, end in zip(borders, borders[1:])]
+
+
+class Trainer:
+    """The trainer of a kind, with nothing around it that writes files."""
+
+    def __init__(self, config: Config) -> None:
+        self.device = torch.device(config.training.device)
+        torch.manual_seed(1)
+        self.model = build_model(config.model, VOCABULARY, VOCABULARY).to(self.device)
+        nothing = cast(Any, None)  # the run's folder, its metrics and its reporter: no update uses them
+        self.training = Training(self.model, nothing, config.training, self.device, nothing, nothing, nothing)
+        self.model.train()
+
+    def update(self, batch: Batch) -> None:
+        """One update, as `Training.fit` makes it."""
+        self.training.state.step += 1
+        self.training.update(batch.to(self.device))
+
+
+# --- the bound ----------------------------------------------------------------------------------------------------
+
+
+def products(kind: str, tgt_tokens: int, src_tokens: int) -> list[tuple[int, int, int]]:
+    """The products of an update's forward pass as (rows, inputs, outputs)."""
+    gates, enc_gates = 3 * DECODER, 3 * ENCODER
+    decoder = [(DECODER, VOCABULARY), (EMBEDDING, gates), (DECODER, gates)]
+    encoder = [(EMBEDDING, enc_gates)] * 2 + [(ENCODER, enc_gates)] * 2
+    if kind == "bahdanau":
+        decoder += [(DECODER + ANNOTATION + EMBEDDING, DECODER), (ANNOTATION, gates), (DECODER, ATTENTION)]
+        encoder += [(ANNOTATION, ATTENTION)]
+    if kind.startswith("luong"):
+        decoder += [(DECODER + ANNOTATION, DECODER)]
+        encoder += [(ANNOTATION, DECODER)]
+    if kind == "luong-feed":
+        decoder += [(DECODER, gates)]
+    return [(tgt_tokens, *shape) for shape in decoder] + [(src_tokens, *shape) for shape in encoder]
+
+
+class Bound:
+    """The products of batches alone, forward and both gradients."""
+
+    def __init__(self, kind: str, batches: Sequence[Batch], device: torch.device, dtype: torch.dtype) -> None:
+        self.shapes = [products(kind, batch.tgt_tokens, int(batch.src_lengths_B.sum())) for batch in batches]
+        self.arrays = []
+        for place, (_, inputs, outputs) in enumerate(self.shapes[0]):
+            rows = max(shapes[place][0] for shapes in self.shapes)
+
+            def random(*size: int) -> Tensor:
+                return torch.randn(*size, device=device, dtype=dtype)
+
+            x, w, g = random(rows, inputs), random(outputs, inputs), random(rows, outputs)
+            self.arrays.append((x, w, g, torch.empty_like(g), torch.empty_like(x), torch.empty_like(w)))
+
+    def run(self) -> None:
+        """Every product of every batch, once."""
+        for shapes in self.shapes:
+            for (rows, _, _), (x, w, g, y, grad_x, grad_w) in zip(shapes, self.arrays, strict=True):
+                torch.mm(x[:rows], w.t(), out=y[:rows])
+                torch.mm(g[:rows], w, out=grad_x[:rows])
+                torch.mm(g[:rows].t(), x[:rows], out=grad_w)
+
+
+# --- measuring ----------------------------------------------------------------------------------------------------
+
+
+def seconds(work: Callable[[], None], device: torch.device) -> float:
+    """Wall seconds of some work, waited for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def measure(task: Task) -> Row:
+    """A kind's figures, taken in this process."""
+    if task.threads is not None:
+        torch.set_num_threads(task.threads)
+    batches = make_batches(task, np.random.default_rng(1))
+    trainer = Trainer(settings(task.kind, task.device, task.precision))
+    half = task.precision == "bfloat16"
+    bound = Bound(task.kind, batches, trainer.device, torch.bfloat16 if half else torch.float32)
+
+    def updates() -> None:
+        for batch in batches:
+            trainer.update(batch)
+
+    updates()  # the first ones reserve memory
+    peak = peak_mib(trainer.device)
+    bound.run()
+    pairs = [(seconds(updates, trainer.device), seconds(bound.run, trainer.device)) for _ in range(task.repeats)]
+    tokens = sum(batch.tgt_tokens for batch in batches)
+    return Row(
+        kind=task.kind,
+        tokens_per_s=round(statistics.median(tokens / spent for spent, _ in pairs), 1),
+        bound_tokens_per_s=round(statistics.median(tokens / least for _, least in pairs), 1),
+        bound_ratio=round(statistics.median(least / spent for spent, least in pairs), 4),
+        peak_mb=round(peak, 1),
+    )
+
+
+def peak_mib(device: torch.device) -> float:
+    """The most memory so far: of this process, or what tensors had of the GPU's, in MiB."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return _status_kib("VmHWM") / 1024
+
+
+def _status_kib(name: str) -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(name):
+            return int(line.split()[1])
+    raise RuntimeError(f"/proc/self/status has no {name}")
+
+
+def update_memory(kind: str, *, plain: bool) -> float:
+    """MiB that an update of 64 pairs of 200 pieces adds on the CPU to the model at rest, in this process."""
+    rng = np.random.default_rng(1)
+    corpus = corpus_of(np.full(66, 199), np.full(66, 199), rng)
+    trainer = Trainer(settings(kind))
+    if plain:
+        use_plain_loop(trainer.model.decoder)
+    trainer.update(make_batch(corpus, np.arange(64, 66)))  # Adam's moments
+    at_rest = _status_kib("VmRSS")
+    trainer.update(make_batch(corpus, np.arange(64)))
+    return (_status_kib("VmHWM") - at_rest) / 1024
+
+
+def use_plain_loop(decoder: Decoder) -> None:
+    """Makes teacher forcing a loop of steps, and the additive score plain tensor code: autograd keeps everything."""
+
+    def scores(self: Any, query_BKH: Tensor, keys_BSA: Tensor, *_: Any) -> Tensor:
+        pairs_BKSA = self.query(query_BKH).unsqueeze(2) + keys_BSA.unsqueeze(1)
+        return pairs_BKSA.tanh() @ self.v
+
+    kind = type(decoder)
+    setattr(kind, "forward", Decoder.forward)
+    setattr(AdditiveScore, "forward", scores)
+
+
+def in_new_process(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a call in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return pool.submit(work, *args, **kwargs).result()
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of the passes; float32 on a CPU")
+    parser.add_argument("--sentences", type=int, default=80, help="of a batch")
+    parser.add_argument("--updates", type=int, default=12, help="of a block")
+    parser.add_argument("--repeats", type=int, default=5, help="blocks; their median counts")
+    parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
+    parser.add_argument("--memory", action="store_true", help="compare memory with a plain loop of steps instead")
+    parser.add_argument("--json", action="store_true", help="a JSON list on standard output instead of a table")
+    options = parser.parse_args(args)
+    if min(options.sentences, options.updates, options.repeats) < 1:
+        parser.error("--sentences, --updates and --repeats must be at least 1")
+    return options
+
+
+def measured(options: argparse.Namespace) -> Iterator[Row]:
+    """Each kind's figures, as they come."""
+    for kind in options.kinds:
+        task = Task(
+            kind, options.device, options.precision, options.sentences, options.updates, options.repeats,
+            options.threads,
+        )  # fmt: skip
+        yield in_new_process(measure, task)
+
+
+def compare_memory(kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """What an update of long sentences needs, beside the plain loop."""
+    rows = []
+    for kind in kinds:
+        own, plain = (in_new_process(update_memory, kind, plain=plain) for plain in (False, True))
+        rows.append({"kind": kind, "update_mb": round(own, 1), "plain_mb": round(plain, 1), "ratio": own / plain})
+    return rows
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Measures and prints."""
+    options = parse(args)
+    if options.memory:
+        rows = compare_memory(options.kinds)
+        if options.json:
+            print(json.dumps(rows, indent=2))
+            return
+        print("an update of 64 x 200 pieces, MiB above the model at rest\n\nkind           own    plain loop   ratio")
+        for row in rows:
+            print(f"{row['kind']:<11} {row['update_mb']:>8,.0f}  {row['plain_mb']:>10,.0f}   {row['ratio']:.3f}")
+        return
+    found = []
+    if not options.json:
+        print("kind         tokens/s   bound tokens/s   ratio   peak MiB", flush=True)
+    for row in measured(options):
+        found.append(row)
+        if not options.json:
+            print(
+                f"{row.kind:<11} {row.tokens_per_s:>9,.0f} {row.bound_tokens_per_s:>16,.0f} {row.bound_ratio:>7.3f}"
+                f" {row.peak_mb:>10,.0f}",
+                flush=True,
+            )
+    if options.json:
+        print(json.dumps([asdict(row) for row in found], indent=2))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
