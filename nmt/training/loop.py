@@ -140,12 +140,13 @@ class Training:
             self.model.output.bias,
             batch.tgt_out_BT[batch.tgt_mask_BT],
             self.config.label_smoothing,
+            1 / batch.tgt_tokens,
         )
         loss, guidance = losses.smoothed, None
         if batch.alignment is not None and self.config.alignment_weight > 0:
             guidance = alignment_loss(weights_BTS, batch.alignment, self.config.alignment_shift)
-            loss = loss + self.config.alignment_weight * guidance
-        (loss / batch.tgt_tokens).backward()  # type: ignore[no-untyped-call]
+            loss = loss + guidance * (self.config.alignment_weight / batch.tgt_tokens)
+        loss.backward()  # type: ignore[no-untyped-call]
         norm = float(clip_gradients(self.parameters, self.config.clip_norm))
         if math.isfinite(norm):
             self._skipped_in_a_row = 0
@@ -156,7 +157,7 @@ class Training:
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(self.state.step)
-            self.state.window.smoothed += losses.smoothed.item()
+            self.state.window.smoothed += losses.smoothed.item() * batch.tgt_tokens
             self.state.window.likelihood += losses.likelihood.item()
             self.state.window.tokens += batch.tgt_tokens
             self.state.window.norm += norm

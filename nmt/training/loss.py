@@ -15,11 +15,15 @@ from torch.autograd.function import once_differentiable
 from nmt.data.batching import Alignment
 
 CHUNK = 512  # rows projected at once: enough for full-speed products, and 16 MB of logits at 8,000 pieces
+LEAST_P = 1e-30  # of a softmax, for its logarithm to be as exact as one of the logits
 LEAST_WEIGHT = 1e-20  # below, a weight counts as this: the slope of the logarithm stays finite
 
 
 class TokenLosses(NamedTuple):
-    """Sums over tokens, in nats: the smoothed loss, which has the gradient, and the plain negative log-likelihood."""
+    """Sums over tokens, in nats: the smoothed loss, which has the gradient, and the plain negative log-likelihood.
+
+    The smoothed loss is already multiplied by the scale that was asked for.
+    """
 
     smoothed: Tensor
     likelihood: Tensor
@@ -28,62 +32,106 @@ class TokenLosses(NamedTuple):
 class _ProjectedCrossEntropy(torch.autograd.Function):
     """The losses of logits W x + b, and the gradients of the smoothed one, without keeping N x V values.
 
-    Loss and gradient come from one pass over chunks of real tokens.
+    Loss and gradient come from one pass over chunks of real tokens. Every pass over a chunk's logits costs as much as
+    they take to fetch, so what smoothing adds to each logit's gradient is added to sums over the vocabulary instead.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, targets_N: Tensor, smoothing: float
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, targets_N: Tensor, smoothing: float,
+        scale: float,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         needs_gradient = any(ctx.needs_input_grad[:3])
-        smoothed, likelihood = readouts_NR.new_zeros(()), readouts_NR.new_zeros(())
         count, classes = len(readouts_NR), len(weight_VR)
-        grad_x_NR = torch.empty_like(readouts_NR) if needs_gradient else None
-        grad_w_VR = torch.empty_like(weight_VR) if needs_gradient else None
-        grad_b_V = torch.zeros_like(bias_V) if needs_gradient else None
+        likelihood = readouts_NR.new_zeros(())
         logits_CV = readouts_NR.new_empty(min(CHUNK, count), classes)  # one piece of memory for all chunks
+        smooth = _Smoothing(readouts_NR, weight_VR, bias_V, smoothing)
+        if needs_gradient:
+            grad_x_NR, grad_w_VR, grad_b_V = smooth.gradients(scale)
         for start in range(0, count, CHUNK):
             x_NR = readouts_NR[start : start + CHUNK]
             gold_N1 = targets_N[start : start + CHUNK].unsqueeze(1)
             logits_NV = torch.addmm(bias_V, x_NR, weight_VR.t(), out=logits_CV[: len(x_NR)])
-            gold_logits, largest_N1 = logits_NV.gather(1, gold_N1).sum(), logits_NV.amax(1, keepdim=True)
-            total = logits_NV.sum() if smoothing else None
-            p_NV = torch.softmax(logits_NV, -1, out=logits_NV)
-            # The largest p is at least 1/V, so that its logarithm is exact: logsumexp without a pass of its own.
-            logsumexp = (largest_N1 - p_NV.amax(1, keepdim=True).log_()).sum()
-            nll = logsumexp - gold_logits
-            likelihood += nll
-            smoothed += (1 - smoothing) * nll
-            if total is not None:
-                smoothed += smoothing * logsumexp - total * (smoothing / classes)
-            if grad_x_NR is None or grad_w_VR is None or grad_b_V is None:
-                continue
-            # d loss / d logits = softmax - target distribution
-            grad_NV = p_NV.sub_(smoothing / classes) if smoothing else p_NV
-            grad_NV.scatter_add_(1, gold_N1, grad_NV.new_full((1, 1), smoothing - 1).expand(len(gold_N1), 1))
-            torch.mm(grad_NV, weight_VR, out=grad_x_NR[start : start + CHUNK])
-            torch.addmm(grad_w_VR, grad_NV.t(), x_NR, beta=min(start, 1), out=grad_w_VR)  # the first one overwrites
-            grad_b_V += grad_NV.sum(0)
-        ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
+            gold_logit_N1 = logits_NV.gather(1, gold_N1)
+            p_NV, logsumexp_N1 = _softmax_(logits_NV, gold_logit_N1, gold_N1, x_NR, weight_VR, bias_V)
+            likelihood += (logsumexp_N1 - gold_logit_N1).sum()
+            smooth.logsumexp += logsumexp_N1.sum()
+            if needs_gradient:
+                # d loss / d logits = softmax - target distribution
+                p_NV.scatter_add_(1, gold_N1, p_NV.new_full((1, 1), smoothing - 1).expand(len(gold_N1), 1))
+                grad_x_NR[start : start + CHUNK].addmm_(p_NV, weight_VR, alpha=scale)
+                grad_w_VR.addmm_(p_NV.t(), x_NR, alpha=scale)
+                grad_b_V.add_(p_NV.sum(0), alpha=scale)
+        if needs_gradient:
+            ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
         ctx.mark_non_differentiable(likelihood)
-        return smoothed, likelihood
+        return smooth.loss(likelihood) * scale, likelihood
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gradients = ctx.gradients
         del ctx.gradients  # freed, and a second backward pass fails instead of scaling them again
-        return (*(gradient.mul_(grad) for gradient in gradients), None, None)
+        if grad.is_cuda or float(grad) != 1:  # looking at it would make a GPU wait
+            gradients = tuple(gradient.mul_(grad) for gradient in gradients)
+        return (*gradients, None, None, None)
+
+
+class _Smoothing:
+    """What label smoothing adds to the loss of all tokens and to its gradients.
+
+    The targets' share ε/V of every piece takes ε/V from the gradient of every logit, which is a vector for all rows of
+    the readouts' gradient, and one for all rows of the weights'.
+    """
+
+    def __init__(self, readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, smoothing: float) -> None:
+        self.readouts_NR, self.weight_VR, self.bias_V = readouts_NR, weight_VR, bias_V
+        self.smoothing, self.share = smoothing, smoothing / len(weight_VR)
+        self.x_R, self.w_R = readouts_NR.sum(0), weight_VR.sum(0)
+        self.logsumexp = readouts_NR.new_zeros(())  # summed over tokens
+
+    def gradients(self, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+        """This part of the gradients of readouts, weights and bias, times `scale`, to add the rest to."""
+        factor = -self.share * scale
+        return (
+            (self.w_R * factor).repeat(len(self.readouts_NR), 1),
+            (self.x_R * factor).repeat(len(self.weight_VR), 1),
+            torch.full_like(self.bias_V, factor * len(self.readouts_NR)),
+        )
+
+    def loss(self, likelihood: Tensor) -> Tensor:
+        """The smoothed loss of all tokens from their negative log-likelihood."""
+        logits = self.x_R @ self.w_R + len(self.readouts_NR) * self.bias_V.sum()
+        return (1 - self.smoothing) * likelihood + self.smoothing * self.logsumexp - self.share * logits
+
+
+def _softmax_(
+    logits_NV: Tensor, gold_logit_N1: Tensor, gold_N1: Tensor, x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The softmax of the logits in their place, and their log-sum-exp [N, 1]."""
+    if logits_NV.is_cuda:
+        logsumexp_N1 = logits_NV.logsumexp(1, keepdim=True)
+        return torch.softmax(logits_NV, -1, out=logits_NV), logsumexp_N1
+    p_NV = torch.softmax(logits_NV, -1, out=logits_NV)
+    gold_p_N1 = p_NV.gather(1, gold_N1)
+    logsumexp_N1 = gold_logit_N1 - gold_p_N1.log()
+    rare_N = (gold_p_N1.squeeze(1) < LEAST_P).nonzero().squeeze(1)
+    if len(rare_N):  # too near to 0, or to what float32 can hold, for its logarithm to be exact
+        logsumexp_N1[rare_N] = torch.addmm(bias_V, x_NR[rare_N], weight_VR.t()).logsumexp(1, keepdim=True)
+    return p_NV, logsumexp_N1
 
 
 def token_losses(
-    readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, targets_N: Tensor, smoothing: float
+    readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, targets_N: Tensor, smoothing: float, scale: float = 1.0
 ) -> TokenLosses:
     """The loss that torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum") gives, and the plain one.
 
-    The targets are (1 - ε) on the reference and ε / V on every piece (Szegedy et al. 2016, section 7).
+    The targets are (1 - ε) on the reference and ε / V on every piece (Szegedy et al. 2016, section 7). The smoothed loss
+    comes times `scale`: one over the number of tokens makes it the mean, at no cost in the gradients.
     """
-    losses = _ProjectedCrossEntropy.apply(readouts_NR, weight_VR, bias_V, targets_N, smoothing)  # type: ignore[no-untyped-call]
+    losses = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        readouts_NR, weight_VR, bias_V, targets_N, smoothing, scale
+    )
     return TokenLosses(*losses)
 
 
