@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,12 +70,14 @@ class Batch:
 
     def _each(self, moved: Callable[[Tensor], Tensor]) -> Batch:
         """The batch with all of its tensors but the lengths replaced."""
-        tensors = {name: moved(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+        def fields(of: Batch | Alignment) -> dict[str, Any]:
+            return {name: moved(value) for name, value in vars(of).items() if isinstance(value, Tensor)}
+
         alignment = self.alignment
         if alignment is not None:
-            links = {name: moved(value) for name, value in vars(alignment).items() if isinstance(value, Tensor)}
-            alignment = replace(alignment, **links)
-        return replace(self, **tensors | {"src_lengths_B": self.src_lengths_B}, alignment=alignment)
+            alignment = replace(alignment, **fields(alignment))
+        return replace(self, **fields(self) | {"src_lengths_B": self.src_lengths_B, "alignment": alignment})
 
 
 def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:

@@ -167,7 +167,8 @@ class EncodedCorpus:
         """Return the ids of these sentences one after the other: one gather, with no work in Python for each."""
         sizes = lengths[pairs].astype(np.int64)
         shifts = starts[pairs] - (sizes.cumsum() - sizes)  # from a place in the result to one in the file
-        return self._ids[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
+        ids: Ids = self._ids[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
+        return ids
 
     def _text(self, column: str, index: int) -> str:
         index = range(len(self))[index]
