@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import TrainingConfig
+from nmt.data.ahead import made_ahead
 from nmt.data.batching import Batch, TrainingBatches
 from nmt.errors import NmtError
 from nmt.model.seq2seq import Seq2Seq, trainable_parameters
@@ -29,6 +31,7 @@ from nmt.training.readings import Readings, Update
 from nmt.training.signals import Stopped, StopSignals
 
 SCORE, LOSS = "dev/bleu", "dev/loss"  # SCORE decides what is best; the rate falls and training stops when both stall
+BATCHES_AHEAD = 8  # of a GPU: they cover the pause in which an epoch is cut into batches
 MAX_SKIPPED = 3  # updates in a row without a finite gradient
 
 Validate = Callable[[int], dict[str, float]]
@@ -269,6 +272,20 @@ class Training:
             self.state.window.seconds += now - mark
         return now
 
+    @contextmanager
+    def _batches(self) -> Iterator[Iterator[tuple[int, int, Batch]]]:
+        """(epoch, position of the next batch, batch) from where training stands.
+
+        For a GPU a thread makes them ahead, in pinned memory. On a CPU it would take time from the update itself.
+        """
+        batches = self.batches.from_position(self.state.epoch, self.state.position)
+        if self.device.type != "cuda":
+            yield batches
+            return
+        pinned = ((epoch, position, batch.pinned()) for epoch, position, batch in batches)
+        with made_ahead(pinned, BATCHES_AHEAD) as ahead:
+            yield ahead
+
     def fit(self, validate: Validate) -> TrainingState:
         """Trains until the budget or the patience ends; the state says why.
 
@@ -280,8 +297,8 @@ class Training:
         """
         self.model.train()
         mark = time.perf_counter()
-        with StopSignals() as signals:
-            for epoch, position, batch in self.batches.from_position(self.state.epoch, self.state.position):
+        with StopSignals() as signals, self._batches() as batches:
+            for epoch, position, batch in batches:
                 self.state.step += 1
                 self.state.epoch, self.state.position = epoch, position
                 self.update(batch.to(self.device))
