@@ -165,14 +165,13 @@ class Training:
 
     def _losses(self, batch: Batch) -> tuple[TokenLosses, Tensor | None]:
         """The losses of a batch, summed, and that of attention where it is guided."""
-        with self.precision.forward():
-            readouts_BTR, weights_BTS = self.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
-            readouts_NR = readouts_BTR.flatten(0, 1).index_select(0, batch.tgt_places_N)
-            output = self.model.output
-            losses = token_losses(readouts_NR, output.weight, output.bias, batch.tgt_out_N, self.config.label_smoothing)
-            if batch.alignment is None or self.config.alignment_weight == 0:
-                return losses, None
-            return losses, alignment_loss(weights_BTS, batch.alignment, self.config.alignment_shift)
+        readouts_BTR, weights_BTS = self.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
+        readouts_NR = readouts_BTR.flatten(0, 1).index_select(0, batch.tgt_places_N)
+        output = self.model.output
+        losses = token_losses(readouts_NR, output.weight, output.bias, batch.tgt_out_N, self.config.label_smoothing)
+        if batch.alignment is None or self.config.alignment_weight == 0:
+            return losses, None
+        return losses, alignment_loss(weights_BTS, batch.alignment, self.config.alignment_shift)
 
     def _count(self, *, all_of_them: bool) -> None:
         """Adds to the window what updates have measured, as far as it is here, or all of it, which may wait."""

@@ -7,43 +7,42 @@ the gradients that are clipped are the true ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from nmt.errors import NmtError
+from nmt.model.precision import products_in
 from nmt.reporting import Reporter
 
 Setting = Literal["auto", "float32", "bfloat16"]
 
 
+@dataclass(frozen=True)
 class Precision:
-    """The type of an update's large products on a device: float32 or bfloat16."""
+    """The type that an update's large products round their factors to; None: float32, nothing is rounded."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
-        self.dtype = dtype
-        self.device = device
-
-    def forward(self) -> AbstractContextManager[None]:
-        """Within it products round their factors to the type; the backward pass, outside, follows by itself."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+    rounded: torch.dtype | None
+    device: torch.device
 
     @contextmanager
     def update(self) -> Iterator[None]:
-        """Around a whole update: beside bfloat16, a GPU's float32 products may use its TF32 units.
+        """Around forward and backward pass. What stays in float32 may use a GPU's TF32 units beside bfloat16.
 
         TF32 keeps 10 bits of a factor where bfloat16 keeps 7, and sums in float32.
         """
-        if self.dtype != torch.bfloat16 or self.device.type != "cuda":
-            yield
-            return
         before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high")
+        faster = self.rounded is not None and self.device.type == "cuda"
+        if faster:
+            torch.set_float32_matmul_precision("high")
         try:
-            yield
+            with products_in(self.rounded):
+                yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            if faster:
+                torch.set_float32_matmul_precision(before)
 
 
 def choose_precision(setting: Setting, device: torch.device, reporter: Reporter) -> Precision:
@@ -54,7 +53,7 @@ def choose_precision(setting: Setting, device: torch.device, reporter: Reporter)
     """
     able = device.type == "cuda" and computes_bfloat16(device)
     if setting == "float32" or (setting == "auto" and not able):
-        return Precision(torch.float32, device)
+        return Precision(None, device)
     if device.type == "cuda" and not able:
         raise NmtError(
             f"training.precision is bfloat16, which {torch.cuda.get_device_name(device)} does not compute in (NVIDIA's "
