@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.model.gru import Packing, gru_states
+from nmt.model.precision import large_linear
 
 Cell = Literal["gru", "lstm"]
 Hidden = tuple[Tensor, ...]  # each [N, H]: h of every layer; for an LSTM followed by c of every layer
@@ -109,7 +110,7 @@ class RecurrentStack(nn.Module):
         w_input, w_state, b_input, b_state = cell_weights(self.layers[0])
         w_input, b_input = w_input.roll(self.hidden_size, 0), b_input.roll(self.hidden_size, 0)
         first = x_TBX.shape[-1]
-        return nn.functional.linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:], w_state, b_state
+        return large_linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:], w_state, b_state
 
     def sequence(self, x_BTX: Tensor, hidden: Hidden) -> Tensor:
         """States [B, T, H] of the last layer over a whole sequence, from `hidden`."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batching import Alignment
+from nmt.model.precision import product_dtype
 
 CHUNK = 512  # rows projected at once: enough for full-speed products, and 16 MB of logits at 8,000 pieces
 LEAST_WEIGHT = 1e-20  # below, a weight counts as this: the slope of the logarithm stays finite
@@ -42,10 +43,18 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         grad_w_VR = torch.empty_like(weight_VR) if needs_gradient else None
         grad_b_V = torch.zeros_like(bias_V) if needs_gradient else None
         logits_CV = readouts_NR.new_empty(min(CHUNK, count), classes)  # one piece of memory for all chunks
+        # The three products of a chunk may round their factors; sums, softmax and gradients stay as they came.
+        dtype = product_dtype(readouts_NR.dtype)
+        rounds = dtype != readouts_NR.dtype
+        readouts_NR, weight_VR = readouts_NR.to(dtype), weight_VR.to(dtype)
         for start in range(0, count, CHUNK):
             x_NR = readouts_NR[start : start + CHUNK]
             gold_N1 = targets_N[start : start + CHUNK].unsqueeze(1)
-            logits_NV = torch.addmm(bias_V, x_NR, weight_VR.t(), out=logits_CV[: len(x_NR)])
+            logits_NV = logits_CV[: len(x_NR)]
+            if rounds:
+                torch.add(x_NR @ weight_VR.t(), bias_V, out=logits_NV)
+            else:
+                torch.addmm(bias_V, x_NR, weight_VR.t(), out=logits_NV)
             gold_logits, largest_N1 = logits_NV.gather(1, gold_N1).sum(), logits_NV.amax(1, keepdim=True)
             total = logits_NV.sum() if smoothing else None
             p_NV = torch.softmax(logits_NV, -1, out=logits_NV)
@@ -61,9 +70,15 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             # d loss / d logits = softmax - target distribution
             grad_NV = p_NV.sub_(smoothing / classes) if smoothing else p_NV
             grad_NV.scatter_add_(1, gold_N1, grad_NV.new_full((1, 1), smoothing - 1).expand(len(gold_N1), 1))
+            grad_b_V += grad_NV.sum(0)
+            if rounds:
+                rounded_NV = grad_NV.to(dtype)
+                grad_x_NR[start : start + CHUNK] = rounded_NV @ weight_VR
+                product_VR = rounded_NV.t() @ x_NR
+                grad_w_VR = grad_w_VR.add_(product_VR) if start else grad_w_VR.copy_(product_VR)
+                continue
             torch.mm(grad_NV, weight_VR, out=grad_x_NR[start : start + CHUNK])
             torch.addmm(grad_w_VR, grad_NV.t(), x_NR, beta=min(start, 1), out=grad_w_VR)  # the first one overwrites
-            grad_b_V += grad_NV.sum(0)
         ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
         ctx.mark_non_differentiable(likelihood)
         return smoothed, likelihood
