@@ -169,6 +169,8 @@ class TrainingConfig(Section):
     """Where all random numbers start."""
     device: str = "auto"
     """auto, cpu, cuda, or one GPU such as cuda:1."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of an update's large products; auto: bfloat16 on a GPU that computes in it, else float32."""
     batch_tokens: Count = 4096
     """Pieces a batch, padding included."""
     max_steps: Count = 20000

@@ -72,6 +72,7 @@ def train(
     reporter.info(
         f"{parameters:,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
         + (f" with {torch.get_num_threads()} threads" if device.type == "cpu" else "")
+        + ("" if training.precision.rounded is None else ", large products in bfloat16")
     )
     if content is not None:
         training.restore(content)

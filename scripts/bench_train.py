@@ -20,6 +20,7 @@ that autograd records: what each adds to the memory of the model at rest.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import statistics
@@ -140,7 +141,7 @@ def make_batches(task: Task, rng: np.random.Generator) -> list[Batch]:
     pairs = np.concatenate([cuts[place] for place in chosen])
     corpus = corpus_of(src_lengths[pairs], tgt_lengths[pairs], rng)
     borders = np.cumsum([0] + [len(cuts[place]) for place in chosen])
-    return [make_batch(corpus, np.arange(start, end)) for start, end in zip(borders, borders[1:])]
+    return [make_batch(corpus, np.arange(start, end)) for start, end in itertools.pairwise(borders)]
 
 
 class Trainer:
@@ -279,8 +280,8 @@ def use_plain_loop(decoder: Decoder) -> None:
         return pairs_BKSA.tanh() @ self.v
 
     kind = type(decoder)
-    setattr(kind, "forward", Decoder.forward)
-    setattr(AdditiveScore, "forward", scores)
+    kind.forward = Decoder.forward
+    AdditiveScore.forward = scores
 
 
 def in_new_process(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,12 +1,14 @@
 """Batches of similar length under a token budget, in an order that a seed, an epoch and a position fix.
 
-Axes: B sentences, S source positions, T target positions, L links between pieces.
+Axes: B sentences, S source positions, T target positions, N real target positions, L links
+between pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +39,10 @@ class Alignment:
 class Batch:
     """Pairs as padded ids: the source ended by EOS, `tgt_in` started by BOS, `tgt_out` ended by EOS.
 
-    `tgt_mask_BT` is True on real target positions; `pairs` are the pairs' numbers in their corpus; `alignment` is None
-    where no pair has links.
+    `tgt_mask_BT` is True on real target positions, and `tgt_places_N` are their numbers b T + t, so that values can be
+    taken from there without asking the device how many there are; `tgt_out_N` are the ids at these places.
+    `src_lengths_B` is on the CPU wherever the rest is, as packing needs it there. `pairs` are the pairs' numbers in
+    their corpus; `alignment` is None where no pair has links.
     """
 
     src_BS: Tensor
@@ -46,62 +50,62 @@ class Batch:
     tgt_in_BT: Tensor
     tgt_out_BT: Tensor
     tgt_mask_BT: Tensor
-    tgt_tokens: int
+    tgt_places_N: Tensor
+    tgt_out_N: Tensor
     pairs: Indices
     alignment: Alignment | None = None
 
-    def to(self, device: torch.device) -> Batch:
-        """The batch on `device`; on a GPU the copy does not wait."""
+    @property
+    def tgt_tokens(self) -> int:
+        """The real target positions, EOS included."""
+        return len(self.tgt_places_N)
 
-        def moved(tensor: Tensor) -> Tensor:
-            pinned = tensor.pin_memory() if device.type == "cuda" else tensor
-            return pinned.to(device, non_blocking=True)
+    def pinned(self) -> Batch:
+        """The batch in memory that a GPU can copy from while the program goes on."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on `device`, but for the source's lengths; the copy of a pinned one does not wait."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _each(self, moved: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with all of its tensors but the lengths replaced."""
+
+        def fields(of: Batch | Alignment) -> dict[str, Any]:
+            return {name: moved(value) for name, value in vars(of).items() if isinstance(value, Tensor)}
 
         alignment = self.alignment
         if alignment is not None:
-            alignment = Alignment(
-                moved(alignment.rows_L),
-                moved(alignment.tgt_L),
-                moved(alignment.src_L),
-                moved(alignment.shares_L),
-                pieces=alignment.pieces,
-            )
-        return Batch(
-            moved(self.src_BS),
-            moved(self.src_lengths_B),
-            moved(self.tgt_in_BT),
-            moved(self.tgt_out_BT),
-            moved(self.tgt_mask_BT),
-            tgt_tokens=self.tgt_tokens,
-            pairs=self.pairs,
-            alignment=alignment,
-        )
+            alignment = replace(alignment, **fields(alignment))
+        return replace(self, **fields(self) | {"src_lengths_B": self.src_lengths_B, "alignment": alignment})
 
 
 def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
     """The pairs of a corpus with these numbers, padded to the longest of each side."""
-    src = [corpus.src_ids(int(pair)) for pair in pairs]
-    tgt = [corpus.tgt_ids(int(pair)) for pair in pairs]
-    src_lengths = [len(ids) + 1 for ids in src]
-    tgt_lengths = [len(ids) + 1 for ids in tgt]
-    src_BS = np.full((len(pairs), max(src_lengths)), PAD, dtype=np.int64)
-    tgt_in_BT = np.full((len(pairs), max(tgt_lengths)), PAD, dtype=np.int64)
+    src_sizes_B1, tgt_sizes_B1 = corpus.src_lengths[pairs][:, None], corpus.tgt_lengths[pairs][:, None]
+    src_positions_S = np.arange(src_sizes_B1.max() + 1)
+    tgt_positions_T = np.arange(tgt_sizes_B1.max() + 1)
+    src_BS = np.full((len(pairs), len(src_positions_S)), PAD, dtype=np.int64)
+    tgt_in_BT = np.full((len(pairs), len(tgt_positions_T)), PAD, dtype=np.int64)
     tgt_out_BT = tgt_in_BT.copy()
+    pieces_BT = tgt_positions_T < tgt_sizes_B1
+    tgt_ids = corpus.tgt_flat(pairs)
+    src_BS[src_positions_S < src_sizes_B1] = corpus.src_flat(pairs)
+    src_BS[src_positions_S == src_sizes_B1] = EOS
     tgt_in_BT[:, 0] = BOS
-    for row, (src_ids, tgt_ids) in enumerate(zip(src, tgt, strict=True)):
-        src_BS[row, : len(src_ids)] = src_ids
-        src_BS[row, len(src_ids)] = EOS
-        tgt_in_BT[row, 1 : len(tgt_ids) + 1] = tgt_ids
-        tgt_out_BT[row, : len(tgt_ids)] = tgt_ids
-        tgt_out_BT[row, len(tgt_ids)] = EOS
-    mask_BT = np.arange(tgt_in_BT.shape[1]) < np.array(tgt_lengths)[:, None]
+    tgt_in_BT[:, 1:][pieces_BT[:, :-1]] = tgt_ids
+    tgt_out_BT[pieces_BT] = tgt_ids
+    tgt_out_BT[tgt_positions_T == tgt_sizes_B1] = EOS
+    mask_BT = tgt_positions_T <= tgt_sizes_B1
+    places_N = np.flatnonzero(mask_BT)
     return Batch(
         torch.from_numpy(src_BS),
-        torch.tensor(src_lengths),
+        torch.from_numpy(src_sizes_B1[:, 0].astype(np.int64) + 1),
         torch.from_numpy(tgt_in_BT),
         torch.from_numpy(tgt_out_BT),
         torch.from_numpy(mask_BT),
-        tgt_tokens=sum(tgt_lengths),
+        torch.from_numpy(places_N),
+        torch.from_numpy(tgt_out_BT.ravel()[places_N]),
         pairs=pairs,
         alignment=_alignment(corpus, pairs) if corpus.linked else None,
     )
@@ -109,11 +113,11 @@ def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
 
 def _alignment(corpus: EncodedCorpus, pairs: Indices) -> Alignment | None:
     """The links of these pairs; None if they have none."""
-    links = [corpus.links(int(pair)) for pair in pairs]
-    rows_L = np.repeat(np.arange(len(links)), [len(each) for each in links])
-    if not len(rows_L):
+    links_L2, counts_B = corpus.links_flat(pairs)
+    if not len(links_L2):
         return None
-    tgt_L, src_L = np.concatenate(links).astype(np.int64).T.copy()
+    rows_L = np.repeat(np.arange(len(pairs)), counts_B)
+    tgt_L, src_L = links_L2.astype(np.int64).T.copy()
     piece_L = rows_L * (tgt_L.max() + 1) + tgt_L  # a number for each target piece of the batch
     _, place_L, counts = np.unique(piece_L, return_inverse=True, return_counts=True)
     shares_L = (1 / counts)[place_L].astype(np.float32)

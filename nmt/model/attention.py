@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from nmt.model.precision import large_product
+
 
 def masked_softmax(scores_BKS: Tensor, mask_BS: Tensor) -> Tensor:
     """Weights over the real positions of each row; exactly 0 on padding (mask False)."""
@@ -121,8 +123,7 @@ class AdditiveScore(nn.Module):
 
     def keys(self, annotations_BSE: Tensor) -> Tensor:
         """U_a h, [B, S, A]: it does not depend on the step and is computed once a sentence."""
-        keys: Tensor = self.key(annotations_BSE)
-        return keys
+        return large_product(self.key, annotations_BSE)
 
     def forward(self, query_BKH: Tensor, keys_BSA: Tensor, coverage_BKS: Tensor | None = None) -> Tensor:
         """Scores [B, K, S] of every query against every key of its sentence; `coverage_BKS` sums earlier weights."""
@@ -188,5 +189,4 @@ class GeneralScore(DotScore):
 
     def keys(self, annotations_BSE: Tensor) -> Tensor:
         """W_a h, [B, S, H]."""
-        keys: Tensor = self.key(annotations_BSE)
-        return keys
+        return large_product(self.key, annotations_BSE)

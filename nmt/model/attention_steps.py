@@ -46,7 +46,8 @@ class AttentionSteps(ABC):
 
 def softmax_gradient(weights_BS: Tensor, grad_BS: Tensor) -> Tensor:
     """The gradient of scores from that of their softmax."""
-    return weights_BS * (grad_BS - torch.linalg.vecdot(weights_BS, grad_BS).unsqueeze(-1))
+    mean_B1: Tensor = torch.linalg.vecdot(weights_BS, grad_BS).unsqueeze(-1)
+    return weights_BS * (grad_BS - mean_B1)
 
 
 class AdditiveSteps(AttentionSteps):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from nmt.config import BahdanauConfig, LuongConfig, PlainConfig
 from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, attend, masked_softmax
 from nmt.model.encoder import Encoding
+from nmt.model.precision import large_product
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
 from nmt.model.recurrent import Hidden, RecurrentStack
 from nmt.model.window import make_window
@@ -169,10 +170,9 @@ class BahdanauDecoder(Decoder):
             case "state":
                 return joint[..., :size]
             case "deep":
-                deep: Tensor = self.readout(torch.cat([joint, embedded], -1)).tanh()
-                return deep
+                return large_product(self.readout, torch.cat([joint, embedded], -1)).tanh()
             case "maxout":
-                pairs: Tensor = self.readout(torch.cat([before, joint[..., size:], embedded], -1))
+                pairs = large_product(self.readout, torch.cat([before, joint[..., size:], embedded], -1))
                 return pairs.view(*pairs.shape[:-1], self.readout_size, 2).amax(-1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
@@ -248,7 +248,7 @@ class LuongDecoder(Decoder):
             weights_BKS, context_BKE = self.window(
                 self.attention, states_BKH, steps_K, memory.keys_BSA, memory.annotations_BSE, memory.lengths_B
             )
-        return self.readout(torch.cat([states_BKH, context_BKE], -1)).tanh(), weights_BKS
+        return large_product(self.readout, torch.cat([states_BKH, context_BKE], -1)).tanh(), weights_BKS
 
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         input_NX = embedded_ND if state.feed_NR is None else torch.cat([embedded_ND, state.feed_NR], -1)
@@ -269,9 +269,7 @@ class LuongDecoder(Decoder):
         steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
         return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), steps_T, memory)
 
-    def _forward_feeding(
-        self, embedded_BTD: Tensor, state: DecoderState, memory: Memory
-    ) -> tuple[Tensor, Tensor]:
+    def _forward_feeding(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         """`forward` with input feeding, one GRU layer and no window."""
         embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
         inputs_TB3H, w_feed_3HR, w_state_3HH, b_state_3H = self.rnn.loop_parts(embedded_TBD)

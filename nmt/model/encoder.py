@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import EncoderConfig
+from nmt.model import devices
 from nmt.model.gru import Packing, gru_states
 from nmt.model.recurrent import SharedDropout, make_recurrent
 
@@ -49,22 +50,31 @@ class Encoder(nn.Module):
         self.dropout = SharedDropout(dropout)
 
     def forward(self, embedded_BSD: Tensor, lengths_B: Tensor) -> Encoding:
-        """`embedded_BSD` are source embeddings, `lengths_B` real positions a sentence (EOS included), on any device."""
+        """`embedded_BSD` are source embeddings, `lengths_B` real positions a sentence (EOS included), on the CPU.
+
+        torch packs by lengths on the CPU: those on a GPU would have to be waited for. Its own sorting waits, too.
+        """
         x_BSX = embedded_BSD
-        steps = embedded_BSD.shape[1]
-        lengths_cpu_B = lengths_B.cpu()  # what is packed by lengths needs them on the CPU
-        packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional)
+        batch, steps = embedded_BSD.shape[:2]
+        lengths_cpu_B = lengths_B.cpu()
+        sorted_B, order_B = lengths_cpu_B.sort(descending=True)
+        last_B = torch.arange(0, batch * steps, steps) + lengths_cpu_B - 1
+        rows_4B = torch.stack([lengths_cpu_B, order_B, order_B.argsort(), last_B])
+        if not devices.on_cpu(x_BSX):
+            rows_4B = rows_4B.pin_memory()  # copied from there without a wait
+        lengths_B, order_B, place_B, last_B = rows_4B.to(x_BSX.device, non_blocking=True)
+        packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional) if devices.on_cpu(x_BSX) else None
         for layer in self.layers:
             if layer is not self.layers[0]:
                 x_BSX = self.dropout(x_BSX)
-            if isinstance(layer, nn.GRU) and not x_BSX.is_cuda:
+            if packing is not None and isinstance(layer, nn.GRU):
                 x_BSX = gru_states(layer, x_BSX, None, packing)
                 continue
-            packed = nn.utils.rnn.pack_padded_sequence(x_BSX, lengths_cpu_B, batch_first=True, enforce_sorted=False)
-            x_BSX, _ = nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=steps)
-        lengths_B = lengths_B.to(x_BSX.device)
+            packed = nn.utils.rnn.pack_padded_sequence(x_BSX.index_select(0, order_B), sorted_B, batch_first=True)
+            padded_BSX, _ = nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=steps)
+            x_BSX = padded_BSX.index_select(0, place_B)
         mask_BS = torch.arange(steps, device=x_BSX.device) < lengths_B.unsqueeze(1)
-        last_BH = x_BSX[torch.arange(len(lengths_B), device=x_BSX.device), lengths_B - 1, : self.hidden_size]
+        last_BH = x_BSX.flatten(0, 1).index_select(0, last_B)[:, : self.hidden_size]
         start_BH = x_BSX[:, 0, self.hidden_size :] if self.bidirectional else last_BH
         summary_BE = torch.cat([last_BH, start_BH], -1) if self.bidirectional else last_BH
         return Encoding(x_BSX.contiguous(), mask_BS, start_BH, summary_BE)

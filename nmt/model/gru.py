@@ -10,6 +10,7 @@ the sentences longer than 0, those longer than 1, and so on, each time the longe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,31 +18,57 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+Views = Sequence[Tensor]  # an array's part of each step, in order
+Cut = Callable[[Tensor], Views]  # cuts an array into them
 
-def advance(input_3H: Tensor, product_3H: Tensor, state_H: Tensor, candidate_H: Tensor, next_H: Tensor) -> None:
-    """One step of a GRU, written into `candidate_H` and `next_H`; leading axes are free.
 
-    `input_3H` is the affine product of the input in the order n, r, z, `product_3H` that of the state in the order
-    r, z, n (torch's); more columns may follow. Gates r and z replace their part of `product_3H`.
+class GRUSteps:
+    """The forward pass of a GRU step by step, on arrays of all steps.
+
+    `inputs_3H` are the affine products of the inputs in the order n, r, z, `products_3H` is where those of the states
+    are written, in the order r, z, n (torch's); more columns may follow. Arrays are cut into steps once and for all
+    here, as a loop that does it costs more than some of its products.
     """
-    size = state_H.shape[-1]
-    product_3H[..., : 2 * size].add_(input_3H[..., size:]).sigmoid_()
-    reset_H, keep_H, product_H = product_3H[..., : 3 * size].split(size, -1)
-    torch.addcmul(input_3H[..., :size], reset_H, product_H, out=candidate_H).tanh_()
-    torch.lerp(candidate_H, state_H, keep_H, out=next_H)
+
+    def __init__(self, inputs_3H: Tensor | None, products_3H: Tensor, states_H: Views, next_H: Views, cut: Cut) -> None:
+        """`states_H` are the states that steps start from, `next_H` where those after them go."""
+        size = states_H[0].shape[-1]
+        self.candidates_H = products_3H.new_empty(*products_3H.shape[:-1], size)
+        reset_H, keep_H, product_H = (cut(part) for part in _gates(products_3H, size))
+        gates_2H = cut(products_3H[..., : 2 * size])
+        self.parts = list(
+            zip(gates_2H, reset_H, keep_H, product_H, states_H, cut(self.candidates_H), next_H, strict=True)
+        )
+        self.inputs = [] if inputs_3H is None else self.input_parts(inputs_3H, cut)
+
+    @staticmethod
+    def input_parts(inputs_3H: Tensor, cut: Cut) -> list[tuple[Tensor, Tensor]]:
+        """The inputs' products of each step: that of n, and those of r and z."""
+        size = inputs_3H.shape[-1] // 3
+        return list(zip(cut(inputs_3H[..., :size]), cut(inputs_3H[..., size:]), strict=True))
+
+    def advance(self, t: int, inputs: tuple[Tensor, Tensor] | None = None) -> None:
+        """Step t, once its product is there. Gates r and z replace their part of the product."""
+        gates_2H, reset_H, keep_H, product_H, state_H, candidate_H, next_H = self.parts[t]
+        input_H, inputs_2H = inputs or self.inputs[t]
+        gates_2H.add_(inputs_2H).sigmoid_()
+        torch.addcmul(input_H, reset_H, product_H, out=candidate_H).tanh_()
+        torch.lerp(candidate_H, state_H, keep_H, out=next_H)
 
 
 class GRUSlopes:
-    """The backward pass of many steps of `advance`: all that does not depend on a gradient, for all of them at once.
+    """The backward pass of `GRUSteps`: all that does not depend on a gradient is worked out for all steps at once.
 
     Gradients of a step are four blocks side by side, [4, H]: those of n, r and z before their nonlinearities, and of
     the state's part of n. The first three belong to the input's product, the last three to the state's.
     """
 
-    def __init__(self, products_3H: Tensor, candidates_H: Tensor, states_H: Tensor) -> None:
-        """What `advance` left of its products and candidates, and the states that it read."""
+    def __init__(
+        self, products_3H: Tensor, candidates_H: Tensor, states_H: Tensor, blocks_4H: Tensor, cut: Cut
+    ) -> None:  # fmt: skip
+        """What the forward pass left of products and candidates, the states it read, and where the blocks go."""
         size = states_H.shape[-1]
-        reset_H, keep_H, product_H = products_3H[..., : 3 * size].split(size, -1)
+        reset_H, keep_H, product_H = _gates(products_3H, size)
         update_H = 1 - keep_H
         first_2H = states_H.new_empty(*states_H.shape[:-1], 2, size)  # of n and z, by the gradient of the new state
         torch.mul(update_H, 1 - candidates_H.square(), out=first_2H[..., 0, :])
@@ -49,12 +76,20 @@ class GRUSlopes:
         second_2H = torch.empty_like(first_2H)  # of r and the state's part of n, by the gradient of n
         torch.mul(torch.addcmul(reset_H, reset_H, reset_H, value=-1), product_H, out=second_2H[..., 0, :])
         second_2H[..., 1, :] = reset_H
-        self.first_2H, self.second_2H, self.keep_H = first_2H, second_2H, keep_H
+        self.keep_H = cut(keep_H)
+        blocks = (blocks_4H[..., 0::2, :], blocks_4H[..., 0:1, :], blocks_4H[..., 1::2, :])
+        self.parts = list(zip(cut(first_2H), cut(second_2H), *(cut(part) for part in blocks), strict=True))
 
-    def step(self, place: Any, grad_H: Tensor, blocks_4H: Tensor) -> None:
-        """Writes the blocks of the steps at `place` from the gradient of their new states."""
-        torch.mul(grad_H.unsqueeze(-2), self.first_2H[place], out=blocks_4H[..., 0::2, :])
-        torch.mul(blocks_4H[..., 0:1, :], self.second_2H[place], out=blocks_4H[..., 1::2, :])
+    def step(self, t: int, grad_H: Tensor) -> None:
+        """Writes the blocks of step t from the gradient of its new states."""
+        first_2H, second_2H, new_2H, candidate_1H, state_2H = self.parts[t]
+        torch.mul(grad_H.unsqueeze(-2), first_2H, out=new_2H)
+        torch.mul(candidate_1H, second_2H, out=state_2H)
+
+
+def _gates(products_3H: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """r, z, and the state's part of n."""
+    return products_3H[..., :size], products_3H[..., size : 2 * size], products_3H[..., 2 * size : 3 * size]
 
 
 @dataclass(frozen=True)
@@ -118,20 +153,21 @@ class GRULoop(torch.autograd.Function):
             before_DNH[:, :batch] = 0
         else:
             torch.index_select(start_DBH, 1, packing.order_B, out=before_DNH[:, :batch])
-        products_DN3H, candidates_DNH = torch.empty_like(inputs_DN3H), torch.empty_like(states_DNH)
-        start = 0
-        for step, rows in enumerate(packing.sizes):
-            now = slice(start, start + rows)
+        products_DN3H = torch.empty_like(inputs_DN3H)
+
+        def cut(array: Tensor) -> Views:
+            parts: Views = torch.split(array, packing.sizes, 1)
+            return parts
+
+        before, after, products = cut(before_DNH), cut(states_DNH), cut(products_DN3H)
+        steps = GRUSteps(inputs_DN3H, products_DN3H, before, after, cut)
+        for t, rows in enumerate(packing.sizes):
+            if t > 0:
+                before[t].copy_(after[t - 1][:, :rows])
             for d in range(directions):
-                torch.addmm(b_state_D3H[d], before_DNH[d, now], w_state_D3HH[d].t(), out=products_DN3H[d, now])
-            advance(
-                inputs_DN3H[:, now], products_DN3H[:, now], before_DNH[:, now], candidates_DNH[:, now], states_DNH[:, now]
-            )
-            start += rows
-            if step + 1 < len(packing.sizes):
-                following = packing.sizes[step + 1]
-                before_DNH[:, start : start + following] = states_DNH[:, now.start : now.start + following]
-        ctx.save_for_backward(x_DNX, w_input_D3HX, w_state_D3HH, products_DN3H, candidates_DNH, before_DNH)
+                torch.addmm(b_state_D3H[d], before[t][d], w_state_D3HH[d].t(), out=products[t][d])
+            steps.advance(t)
+        ctx.save_for_backward(x_DNX, w_input_D3HX, w_state_D3HH, products_DN3H, steps.candidates_H, before_DNH)
         ctx.packing, ctx.shape, ctx.started = packing, x_BSX.shape, start_DBH is not None
         out_ME = x_BSX.new_zeros(batch * width, directions * size)
         for d, places_N in enumerate(packing.places):
@@ -148,30 +184,34 @@ class GRULoop(torch.autograd.Function):
         grads_DNH = torch.empty_like(before_DNH)
         for d, places_N in enumerate(packing.places):
             torch.index_select(grad_ME[:, d * size : (d + 1) * size], 0, places_N, out=grads_DNH[d])
-        slopes = GRUSlopes(products_DN3H, candidates_DNH, before_DNH)
         blocks_DN4H = grad_BSE.new_empty(directions, count, 4, size)
+
+        def cut(array: Tensor) -> Views:
+            parts: Views = torch.split(array, packing.sizes, 1)
+            return parts
+
+        slopes = GRUSlopes(products_DN3H, candidates_DNH, before_DNH, blocks_DN4H, cut)
         flat_DNX = blocks_DN4H.flatten(2)
+        grads, of_products = cut(grads_DNH), cut(flat_DNX[:, :, size:])
         grad_start_DBH = torch.empty_like(before_DNH[:, : packing.sizes[0]]) if ctx.started else None
-        end = count
-        for step in reversed(range(len(packing.sizes))):
-            rows = packing.sizes[step]
-            place = (slice(None), slice(end - rows, end))
-            slopes.step(place, grads_DNH[place], blocks_DN4H[place])
-            end -= rows
-            if step > 0:
-                first = end - packing.sizes[step - 1]
-                into_DBH = grads_DNH[:, first : first + rows]
-                into_DBH.addcmul_(grads_DNH[place], slopes.keep_H[place])
+        for t in reversed(range(len(packing.sizes))):
+            slopes.step(t, grads[t])
+            if t > 0:
+                into_DBH = grads[t - 1][:, : packing.sizes[t]]
+                into_DBH.addcmul_(grads[t], slopes.keep_H[t])
             elif grad_start_DBH is not None:
-                into_DBH = torch.mul(grads_DNH[place], slopes.keep_H[place], out=grad_start_DBH)
+                into_DBH = torch.mul(grads[t], slopes.keep_H[t], out=grad_start_DBH)
             else:
                 break
             for d in range(directions):
-                into_DBH[d].addmm_(flat_DNX[d, place[1], size:], w_state_D3HH[d])
+                into_DBH[d].addmm_(of_products[t][d], w_state_D3HH[d])
         grad_inputs_DN3H, grad_products_DN3H = flat_DNX[:, :, : 3 * size], flat_DNX[:, :, size:]
         grad_w_input_D3HX = torch.bmm(grad_inputs_DN3H.transpose(1, 2), x_DNX)
+        grad_x_BSX = None
+        if ctx.needs_input_grad[0]:
+            grad_x_BSX = _unpacked(torch.bmm(grad_inputs_DN3H, w_input_D3HX), packing, ctx.shape)
         return (
-            _unpacked(torch.bmm(grad_inputs_DN3H, w_input_D3HX), packing, ctx.shape) if ctx.needs_input_grad[0] else None,
+            grad_x_BSX,
             None if grad_start_DBH is None else _in_order(grad_start_DBH, packing.order_B),
             grad_w_input_D3HX.roll(-size, 1),
             torch.bmm(grad_products_DN3H.transpose(1, 2), before_DNH),
@@ -194,7 +234,7 @@ def _in_order(sorted_DBH: Tensor, order_B: Tensor) -> Tensor:
 
 
 def gru_states(layer: nn.GRU, x_BSX: Tensor, start_DBH: Tensor | None, packing: Packing) -> Tensor:
-    """States [B, S, D·H] of one layer of torch's GRU, batch first, 0 on padding; equal to torch's own in all but time."""
+    """States [B, S, D·H] of one layer of torch's GRU, batch first, 0 on padding: equal to torch's own."""
     suffixes = ["", "_reverse"][: len(packing.places)]
     weights = (
         torch.stack([getattr(layer, f"{name}_l0{suffix}") for suffix in suffixes])

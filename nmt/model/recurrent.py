@@ -10,7 +10,9 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from nmt.model import devices
 from nmt.model.gru import Packing, gru_states
+from nmt.model.precision import large_linear
 
 Cell = Literal["gru", "lstm"]
 Hidden = tuple[Tensor, ...]  # each [N, H]: h of every layer; for an LSTM followed by c of every layer
@@ -109,18 +111,20 @@ class RecurrentStack(nn.Module):
         w_input, w_state, b_input, b_state = cell_weights(self.layers[0])
         w_input, b_input = w_input.roll(self.hidden_size, 0), b_input.roll(self.hidden_size, 0)
         first = x_TBX.shape[-1]
-        return nn.functional.linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:], w_state, b_state
+        return large_linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:], w_state, b_state
 
     def sequence(self, x_BTX: Tensor, hidden: Hidden) -> Tensor:
         """States [B, T, H] of the last layer over a whole sequence, from `hidden`."""
         count = len(self.layers)
         batch, steps = x_BTX.shape[:2]
-        packing = Packing.of(torch.full((batch,), steps), steps, bidirectional=False)
+        packing = None
+        if devices.on_cpu(x_BTX):
+            packing = Packing.of(torch.full((batch,), steps), steps, bidirectional=False)
         for index, layer in enumerate(self.layers):
             if index > 0:
                 x_BTX = self.dropout(x_BTX)
             first = hidden[index].unsqueeze(0)
-            if isinstance(layer, nn.GRU) and not x_BTX.is_cuda:
+            if packing is not None and isinstance(layer, nn.GRU):
                 x_BTX = gru_states(layer, x_BTX, first, packing)
             else:
                 start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))

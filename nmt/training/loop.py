@@ -7,26 +7,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.config import TrainingConfig
+from nmt.data.ahead import made_ahead
 from nmt.data.batching import Batch, TrainingBatches
 from nmt.errors import NmtError
 from nmt.model.seq2seq import Seq2Seq, trainable_parameters
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir
 from nmt.training.checkpoint import save_checkpoint
-from nmt.training.loss import alignment_loss, token_losses
+from nmt.training.loss import TokenLosses, alignment_loss, token_losses
 from nmt.training.metrics import MetricsWriter
-from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer
+from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer, step_unless
+from nmt.training.precision import choose_precision
+from nmt.training.readings import Readings, Update
 from nmt.training.signals import Stopped, StopSignals
 
 SCORE, LOSS = "dev/bleu", "dev/loss"  # SCORE decides what is best; the rate falls and training stops when both stall
+BATCHES_AHEAD = 8  # of a GPU: they cover the pause in which an epoch is cut into batches
 MAX_SKIPPED = 3  # updates in a row without a finite gradient
 
 Validate = Callable[[int], dict[str, float]]
@@ -75,12 +80,15 @@ class Training:
         self.parameters = trainable_parameters(model)
         self.optimizer = make_optimizer(config.optimizer, self.parameters)
         self.schedule = Schedule(config.schedule, config.optimizer.learning_rate)
+        self.precision = choose_precision(config.precision, device, reporter)
+        self.readings = Readings(device)
         self.average = MovingAverage(self.parameters, config.ema_decay) if config.ema_decay else None
         self.state = TrainingState()
         self._skipped_in_a_row = 0
 
     def checkpoint(self) -> dict[str, Any]:
         """All that training needs to go on. `model` is what translates; with an average, `weights` are the others."""
+        self._count(all_of_them=True)
         content: dict[str, Any] = {"model": self.model.state_dict()}
         if self.average is not None:
             content["weights"] = [parameter.detach() for parameter in self.parameters]
@@ -132,49 +140,69 @@ class Training:
         """One step down the gradient of the mean smoothed loss of the batch's real target tokens.
 
         Where alignments are given, the loss of attention against them is added, over the same number of tokens.
+        A gradient that is not finite changes nothing. On a GPU all that is decided there: nothing here waits for it.
         """
+        with self.precision.update():
+            losses, guidance = self._losses(batch)
+            loss = losses.smoothed
+            if guidance is not None:
+                loss = loss + guidance * (self.config.alignment_weight / batch.tgt_tokens)
+            loss.backward()  # type: ignore[no-untyped-call]
+        norm = clip_gradients(self.parameters, self.config.clip_norm)
+        skipped = norm.isfinite().logical_not().float()
+        # By updates alone, never by the clock: the same seed gives the same weights on a busy machine.
+        rate = self.schedule.rate(self.state.step, (self.state.step - 1) / self.config.max_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        step_unless(self.optimizer, skipped)
+        if self.average is not None:
+            self.average.update(self.state.step, skipped)
+        self.optimizer.zero_grad(set_to_none=True)
+        aligned = 0 if batch.alignment is None or guidance is None else batch.alignment.pieces
+        update = Update(self.state.step, batch.pairs, batch.tgt_tokens, aligned)
+        self.readings.put(update, norm, losses.smoothed, losses.likelihood, guidance)
+        self._count(all_of_them=False)
+
+    def _losses(self, batch: Batch) -> tuple[TokenLosses, Tensor | None]:
+        """The losses of a batch, the smoothed one as its mean, and that of attention, summed, where it is guided."""
         readouts_BTR, weights_BTS = self.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
+        # As an embedding: its gradient is faster than that of a selection on a CPU.
+        readouts_NR = nn.functional.embedding(batch.tgt_places_N, readouts_BTR.flatten(0, 1))
+        output = self.model.output
         losses = token_losses(
-            readouts_BTR[batch.tgt_mask_BT],
-            self.model.output.weight,
-            self.model.output.bias,
-            batch.tgt_out_BT[batch.tgt_mask_BT],
+            readouts_NR,
+            output.weight,
+            output.bias,
+            batch.tgt_out_N,
             self.config.label_smoothing,
             1 / batch.tgt_tokens,
         )
-        loss, guidance = losses.smoothed, None
-        if batch.alignment is not None and self.config.alignment_weight > 0:
-            guidance = alignment_loss(weights_BTS, batch.alignment, self.config.alignment_shift)
-            loss = loss + guidance * (self.config.alignment_weight / batch.tgt_tokens)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = float(clip_gradients(self.parameters, self.config.clip_norm))
-        if math.isfinite(norm):
-            self._skipped_in_a_row = 0
-            # By updates alone, never by the clock: the same seed gives the same weights on a busy machine.
-            rate = self.schedule.rate(self.state.step, (self.state.step - 1) / self.config.max_steps)
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
-            if self.average is not None:
-                self.average.update(self.state.step)
-            self.state.window.smoothed += losses.smoothed.item() * batch.tgt_tokens
-            self.state.window.likelihood += losses.likelihood.item()
-            self.state.window.tokens += batch.tgt_tokens
-            self.state.window.norm += norm
-            self.state.window.updates += 1
-            if batch.alignment is not None and guidance is not None:
-                self.state.window.alignment += guidance.item()
-                self.state.window.aligned += batch.alignment.pieces
-        else:
-            self._skip(batch, norm)
-        self.optimizer.zero_grad(set_to_none=True)
+        if batch.alignment is None or self.config.alignment_weight == 0:
+            return losses, None
+        return losses, alignment_loss(weights_BTS, batch.alignment, self.config.alignment_shift)
 
-    def _skip(self, batch: Batch, norm: float) -> None:
-        """Leaves out an update without a finite gradient, and gives up after three in a row."""
+    def _count(self, *, all_of_them: bool) -> None:
+        """Adds to the window what updates have measured, as far as it is here, or all of it, which may wait."""
+        window = self.state.window
+        for update, measured in self.readings.take(all_of_them=all_of_them):
+            if not math.isfinite(measured.norm):
+                self._skip(update, measured.norm)
+                continue
+            self._skipped_in_a_row = 0
+            window.smoothed += measured.smoothed * update.tokens
+            window.likelihood += measured.likelihood
+            window.tokens += update.tokens
+            window.norm += measured.norm
+            window.updates += 1
+            window.alignment += measured.alignment
+            window.aligned += update.aligned
+
+    def _skip(self, update: Update, norm: float) -> None:
+        """Tells of an update that was left out for its gradient, and gives up after three in a row."""
         self.state.skipped += 1
         self._skipped_in_a_row += 1
-        pairs = ", ".join(str(pair) for pair in batch.pairs[:5])
-        what = f"step {self.state.step}: the gradient is {norm} (batch of {len(batch.pairs)} pairs: {pairs}, …)"
+        pairs = ", ".join(str(pair) for pair in update.pairs[:5])
+        what = f"step {update.step}: the gradient is {norm} (batch of {len(update.pairs)} pairs: {pairs}, …)"
         if self._skipped_in_a_row < MAX_SKIPPED:
             self.reporter.warning(f"{what}; this update is left out.")
             return
@@ -185,6 +213,7 @@ class Training:
 
     def log(self) -> None:
         """Writes the means of the window, and starts a new one."""
+        self._count(all_of_them=True)
         window, self.state.window = self.state.window, Window()
         if not window.updates:
             return
@@ -250,6 +279,20 @@ class Training:
             self.state.window.seconds += now - mark
         return now
 
+    @contextmanager
+    def _batches(self) -> Iterator[Iterator[tuple[int, int, Batch]]]:
+        """(epoch, position of the next batch, batch) from where training stands.
+
+        For a GPU a thread makes them ahead, in pinned memory. On a CPU it would take time from the update itself.
+        """
+        batches = self.batches.from_position(self.state.epoch, self.state.position)
+        if self.device.type != "cuda":
+            yield batches
+            return
+        pinned = ((epoch, position, batch.pinned()) for epoch, position, batch in batches)
+        with made_ahead(pinned, BATCHES_AHEAD) as ahead:
+            yield ahead
+
     def fit(self, validate: Validate) -> TrainingState:
         """Trains until the budget or the patience ends; the state says why.
 
@@ -261,11 +304,13 @@ class Training:
         """
         self.model.train()
         mark = time.perf_counter()
-        with StopSignals() as signals:
-            for epoch, position, batch in self.batches.from_position(self.state.epoch, self.state.position):
+        with StopSignals() as signals, self._batches() as batches:
+            for epoch, position, batch in batches:
                 self.state.step += 1
                 self.state.epoch, self.state.position = epoch, position
                 self.update(batch.to(self.device))
+                if not self.state.step % self.config.log_every or not self.state.step % self.config.validate_every:
+                    self._count(all_of_them=True)  # the time that a GPU still takes belongs to the updates
                 mark = self._spend(mark, updating=True)
                 ending = self._ending()
                 if self.state.step % self.config.log_every == 0 or ending:
@@ -305,8 +350,9 @@ def likelihood(model: Seq2Seq, batches: Iterable[Batch], device: torch.device) -
     attends = False
     for batch in (batch.to(device) for batch in batches):
         readouts_BTR, weights_BTS = model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
-        readouts_NR, targets_N = readouts_BTR[batch.tgt_mask_BT], batch.tgt_out_BT[batch.tgt_mask_BT]
-        losses = token_losses(readouts_NR, model.output.weight, model.output.bias, targets_N, 0.0)
+        # As an embedding: its gradient is faster than that of a selection on a CPU.
+        readouts_NR = nn.functional.embedding(batch.tgt_places_N, readouts_BTR.flatten(0, 1))
+        losses = token_losses(readouts_NR, model.output.weight, model.output.bias, batch.tgt_out_N, 0.0)
         total += losses.likelihood.item()
         tokens += batch.tgt_tokens
         if weights_BTS.shape[-1]:

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batching import Alignment
+from nmt.model import devices
+from nmt.model.precision import product_dtype
 
 CHUNK = 512  # rows projected at once: enough for full-speed products, and 16 MB of logits at 8,000 pieces
 LEAST_P = 1e-30  # of a softmax, for its logarithm to be as exact as one of the logits
@@ -48,20 +50,24 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         smooth = _Smoothing(readouts_NR, weight_VR, bias_V, smoothing)
         if needs_gradient:
             grad_x_NR, grad_w_VR, grad_b_V = smooth.gradients(scale)
+        # The three products of a chunk may round their factors; sums, softmax and gradients stay as they came.
+        dtype = product_dtype(readouts_NR.dtype)
+        x_NR, w_VR = readouts_NR.to(dtype), weight_VR.to(dtype)
         for start in range(0, count, CHUNK):
-            x_NR = readouts_NR[start : start + CHUNK]
-            gold_N1 = targets_N[start : start + CHUNK].unsqueeze(1)
-            logits_NV = torch.addmm(bias_V, x_NR, weight_VR.t(), out=logits_CV[: len(x_NR)])
-            gold_logit_N1 = logits_NV.gather(1, gold_N1)
-            p_NV, logsumexp_N1 = _softmax_(logits_NV, gold_logit_N1, gold_N1, x_NR, weight_VR, bias_V)
-            likelihood += (logsumexp_N1 - gold_logit_N1).sum()
-            smooth.logsumexp += logsumexp_N1.sum()
+            x_CR = x_NR[start : start + CHUNK]
+            gold_C1 = targets_N[start : start + CHUNK].unsqueeze(1)
+            logits = _logits(x_CR, w_VR, bias_V, logits_CV[: len(x_CR)])
+            gold_logit_C1 = logits.gather(1, gold_C1)
+            p_CV, logsumexp_C1 = _softmax_(logits, gold_logit_C1, gold_C1, (x_CR, w_VR, bias_V))
+            likelihood += (logsumexp_C1 - gold_logit_C1).sum()
+            smooth.logsumexp += logsumexp_C1.sum()
             if needs_gradient:
                 # d loss / d logits = softmax - target distribution
-                p_NV.scatter_add_(1, gold_N1, p_NV.new_full((1, 1), smoothing - 1).expand(len(gold_N1), 1))
-                grad_x_NR[start : start + CHUNK].addmm_(p_NV, weight_VR, alpha=scale)
-                grad_w_VR.addmm_(p_NV.t(), x_NR, alpha=scale)
-                grad_b_V.add_(p_NV.sum(0), alpha=scale)
+                p_CV.scatter_add_(1, gold_C1, p_CV.new_full((1, 1), smoothing - 1).expand(len(gold_C1), 1))
+                grad_b_V.add_(p_CV.sum(0), alpha=scale)
+                rounded_CV = p_CV.to(dtype)
+                _add_product(grad_x_NR[start : start + CHUNK], rounded_CV, w_VR, scale)
+                _add_product(grad_w_VR, rounded_CV.t(), x_CR, scale)
         if needs_gradient:
             ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
         ctx.mark_non_differentiable(likelihood)
@@ -72,7 +78,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gradients = ctx.gradients
         del ctx.gradients  # freed, and a second backward pass fails instead of scaling them again
-        if grad.is_cuda or float(grad) != 1:  # looking at it would make a GPU wait
+        if not devices.on_cpu(grad) or float(grad) != 1:  # looking at it would make a GPU wait
             gradients = tuple(gradient.mul_(grad) for gradient in gradients)
         return (*gradients, None, None, None)
 
@@ -105,19 +111,38 @@ class _Smoothing:
         return (1 - self.smoothing) * likelihood + self.smoothing * self.logsumexp - self.share * logits
 
 
+def _logits(x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, out: Tensor | None = None) -> Tensor:
+    """W x + b in the type of the bias."""
+    if x_NR.dtype == bias_V.dtype:
+        return torch.addmm(bias_V, x_NR, weight_VR.t(), out=out)
+    return torch.add(x_NR @ weight_VR.t(), bias_V, out=out)
+
+
+def _add_product(into: Tensor, left: Tensor, right: Tensor, scale: float) -> None:
+    """Adds a product times `scale`, whatever its factors were rounded to."""
+    if left.dtype == into.dtype:
+        into.addmm_(left, right, alpha=scale)
+    else:
+        into.add_(left @ right, alpha=scale)
+
+
 def _softmax_(
-    logits_NV: Tensor, gold_logit_N1: Tensor, gold_N1: Tensor, x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor
+    logits_NV: Tensor, gold_logit_N1: Tensor, gold_N1: Tensor, factors: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The softmax of the logits in their place, and their log-sum-exp [N, 1]."""
-    if logits_NV.is_cuda:
+    """The softmax of the logits in their place, and their log-sum-exp [N, 1]; `factors` are what the logits came from.
+
+    On a CPU the log-sum-exp is read off the reference's probability, which saves passes over the logits.
+    """
+    if not devices.on_cpu(logits_NV):
         logsumexp_N1 = logits_NV.logsumexp(1, keepdim=True)
         return torch.softmax(logits_NV, -1, out=logits_NV), logsumexp_N1
+    x_NR, weight_VR, bias_V = factors
     p_NV = torch.softmax(logits_NV, -1, out=logits_NV)
     gold_p_N1 = p_NV.gather(1, gold_N1)
     logsumexp_N1 = gold_logit_N1 - gold_p_N1.log()
     rare_N = (gold_p_N1.squeeze(1) < LEAST_P).nonzero().squeeze(1)
     if len(rare_N):  # too near to 0, or to what float32 can hold, for its logarithm to be exact
-        logsumexp_N1[rare_N] = torch.addmm(bias_V, x_NR[rare_N], weight_VR.t()).logsumexp(1, keepdim=True)
+        logsumexp_N1[rare_N] = _logits(x_NR[rare_N], weight_VR, bias_V).logsumexp(1, keepdim=True)
     return p_NV, logsumexp_N1
 
 
@@ -126,8 +151,8 @@ def token_losses(
 ) -> TokenLosses:
     """The loss that torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum") gives, and the plain one.
 
-    The targets are (1 - ε) on the reference and ε / V on every piece (Szegedy et al. 2016, section 7). The smoothed loss
-    comes times `scale`: one over the number of tokens makes it the mean, at no cost in the gradients.
+    The targets are (1 - ε) on the reference and ε / V on every piece (Szegedy et al. 2016, section 7). The smoothed
+    loss comes times `scale`: one over the number of tokens makes it the mean, at no cost in the gradients.
     """
     losses = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         readouts_NR, weight_VR, bias_V, targets_N, smoothing, scale

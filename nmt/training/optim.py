@@ -17,6 +17,16 @@ def make_optimizer(config: OptimizerConfig, parameters: Sequence[nn.Parameter]) 
     return torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
 
 
+def step_unless(optimizer: torch.optim.Adam, skipped: Tensor) -> None:
+    """One step of the optimizer, or none where `skipped`, a scalar in float32 on the device, is 1 and not 0.
+
+    The fused kernel decides, as it does for torch's gradient scaler: nobody has to read the scalar. Moments and their
+    count of steps stay, too.
+    """
+    optimizer.found_inf = skipped  # type: ignore[attr-defined]
+    optimizer.step()
+
+
 class Schedule:
     """The learning rate of each update.
 
@@ -66,10 +76,11 @@ class MovingAverage:
         self.average = [parameter.detach().clone() for parameter in parameters]
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Takes the weights after update `step` (from 1) into the average."""
-        decay = min(self.decay, step / (step + 9))
-        torch._foreach_lerp_(self.average, [parameter.detach() for parameter in self.parameters], 1 - decay)
+    def update(self, step: int, skipped: Tensor) -> None:
+        """Takes the weights after update `step` (from 1) into the average, unless the scalar `skipped` is 1."""
+        share = (1 - skipped) * (1 - min(self.decay, step / (step + 9)))
+        weights = [parameter.detach() for parameter in self.parameters]
+        torch._foreach_lerp_(self.average, weights, [share] * len(weights))
 
     @torch.no_grad()
     def swap(self) -> None:

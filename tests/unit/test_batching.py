@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from nmt.data.batching import TrainingBatches, by_length, cut_batches, in_order, make_batch
 from nmt.data.store import CorpusWriter, EncodedCorpus
@@ -71,6 +72,27 @@ def test_a_batch_frames_its_sentences_and_masks_the_rest(corpus: EncodedCorpus) 
         assert batch.tgt_out_BT[row, :length].tolist() == [*tgt, EOS]
         assert batch.tgt_mask_BT[row].tolist() == [True] * length + [False] * (batch.tgt_mask_BT.shape[1] - length)
         assert (batch.src_BS[row, len(src) + 1 :] == PAD).all()
+        assert (batch.tgt_in_BT[row, length:] == PAD).all()
+        assert (batch.tgt_out_BT[row, length:] == PAD).all()
+
+
+def test_the_places_of_real_targets_are_those_of_the_mask(corpus: EncodedCorpus) -> None:
+    batch = make_batch(corpus, np.array([3, 7, 11]))
+    values_BTR = torch.randn(*batch.tgt_mask_BT.shape, 4)
+    chosen_NR = values_BTR.flatten(0, 1).index_select(0, batch.tgt_places_N)
+    assert torch.equal(chosen_NR, values_BTR[batch.tgt_mask_BT])
+    assert torch.equal(batch.tgt_out_N, batch.tgt_out_BT[batch.tgt_mask_BT])
+
+
+def test_on_another_device_only_the_lengths_stay_where_they_were(corpus: EncodedCorpus) -> None:
+    batch = make_batch(corpus, np.array([3, 7, 11]))
+    moved = batch.to(torch.device("meta"))
+    assert moved.src_lengths_B is batch.src_lengths_B
+    assert moved.pairs is batch.pairs
+    devices = {name: value.device.type for name, value in vars(moved).items() if isinstance(value, torch.Tensor)}
+    assert devices.pop("src_lengths_B") == "cpu"
+    assert set(devices.values()) == {"meta"}
+    assert moved.tgt_tokens == batch.tgt_tokens
 
 
 def test_a_sentence_over_the_budget_makes_a_batch_of_its_own() -> None:

@@ -22,6 +22,7 @@ from nmt.run_dir import RunDir
 from nmt.training.checkpoint import load_checkpoint, save_checkpoint
 from nmt.training.loop import Training, likelihood
 from nmt.training.metrics import MetricsWriter, read_metrics
+from nmt.training.readings import Readings
 from nmt.training.signals import Stopped
 
 
@@ -161,6 +162,46 @@ def test_three_such_updates_in_a_row_stop_the_run(
         trainer.fit()
 
 
+def test_measurements_read_late_change_nothing(
+    tmp_path: Path, batches: TrainingBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: two updates later, but all of them before metrics and checkpoints are written."""
+    trainers = []
+    for late in (0, 2):
+        trainer = Trainer(tmp_path / str(late), batches, ema_decay=0.9, log_every=5, validate_every=4)
+        trainer.training.readings = Readings(torch.device("cpu"), late=late)
+        poisoned(trainer, {3, 4, 7, 12}, monkeypatch)
+        trainer.fit()
+        trainers.append(trainer)
+    assert same_but_for_time(load_checkpoint(trainers[0].run.last), load_checkpoint(trainers[1].run.last))
+    assert timeless_metrics(trainers[0]) == timeless_metrics(trainers[1])
+
+
+def test_divergence_read_late_names_the_batch_that_did_it(
+    tmp_path: Path, batches: TrainingBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(tmp_path / "run", batches, log_every=100, validate_every=100)
+    trainer.training.readings = Readings(torch.device("cpu"), late=2)
+    poisoned(trainer, {5, 6, 7}, monkeypatch)
+    pairs = [batch.pairs for _, batch in zip(range(7), first_epoch(batches))][-1]
+    with pytest.raises(NmtError, match=rf"step 7: .*batch of {len(pairs)} pairs: {pairs[0]},"):
+        trainer.fit()
+    assert trainer.training.state.step == 9
+
+
+def test_skipped_updates_leave_weights_moments_and_average_as_they_were(
+    tmp_path: Path, batches: TrainingBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    for steps in (set(), {3, 4}):
+        trainer = Trainer(tmp_path / str(len(steps)), batches, ema_decay=0.9, max_steps=2 + len(steps))
+        poisoned(trainer, steps, monkeypatch)
+        trainer.fit()
+        content = load_checkpoint(trainer.run.last)
+        kept.append([content[name] for name in ("model", "weights")] + [content["optimizer"]["state"]])
+    assert same_but_for_time(*({"kept": each} for each in kept))
+
+
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 @pytest.mark.parametrize("stop", [2, 5, 8])
 def test_stopped_by_a_signal_and_resumed_equals_never_stopped(
@@ -186,15 +227,22 @@ def test_stopped_by_a_signal_and_resumed_equals_never_stopped(
     assert resumed.training.state.step == stop
     resumed.fit(scores[stop // 2 :])
 
-    ours, theirs = load_checkpoint(resumed.run.last), load_checkpoint(whole.run.last)
+    assert same_but_for_time(load_checkpoint(resumed.run.last), load_checkpoint(whole.run.last))
+    assert timeless_metrics(resumed) == timeless_metrics(whole)
+
+
+def same_but_for_time(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     flat_ours, flat_theirs = (list(flattened(content)) for content in (ours, theirs))
     assert [name for name, _ in flat_ours] == [name for name, _ in flat_theirs]
     for (name, mine), (_, other) in zip(flat_ours, flat_theirs, strict=True):
         if not name.endswith("seconds"):
             assert torch.equal(mine, other) if isinstance(mine, torch.Tensor) else mine == other, name
-    lines = (read_metrics(trainer.run.metrics) for trainer in (resumed, whole))
-    first, second = ([{k: v for k, v in line.items() if "second" not in k} for line in each] for each in lines)
-    assert first == second
+    return True
+
+
+def timeless_metrics(trainer: Trainer) -> list[dict[str, Any]]:
+    lines = read_metrics(trainer.run.metrics)
+    return [{name: value for name, value in line.items() if "second" not in name} for line in lines]
 
 
 def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

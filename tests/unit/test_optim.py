@@ -50,7 +50,7 @@ def test_the_moving_average_is_the_recursion_of_its_definition() -> None:
     for step in range(1, 200):
         with torch.no_grad():
             parameter.fill_(step)
-        average.update(step)
+        average.update(step, torch.tensor(0.0))
         decay = min(0.9, step / (step + 9))
         expected = decay * expected + (1 - decay) * step
     assert average.average[0].tolist() == pytest.approx([expected] * 3, rel=1e-5)

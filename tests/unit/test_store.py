@@ -44,6 +44,20 @@ def test_what_was_written_is_read(
     assert corpus.tgt_texts() == [row[3] for row in rows]
 
 
+@settings(max_examples=50, deadline=None)
+@given(batches=st.lists(ROWS, max_size=4), data=st.data())
+def test_sentences_together_are_those_one_by_one(
+    batches: list[list[tuple[list[int], list[int], str, str]]],
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    corpus = write(tmp_path_factory.mktemp("store") / "c.arrow", batches)
+    pairs = np.array(data.draw(st.lists(st.integers(0, len(corpus) - 1), max_size=6) if len(corpus) else st.just([])))
+    pairs = pairs.astype(np.int64)
+    assert corpus.src_flat(pairs).tolist() == [piece for pair in pairs for piece in corpus.src_ids(int(pair))]
+    assert corpus.tgt_flat(pairs).tolist() == [piece for pair in pairs for piece in corpus.tgt_ids(int(pair))]
+
+
 def test_ids_are_views_of_the_mapped_file(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.arrow", [[([4, 5], [6], "a", "b")], [([7], [8, 9, 10], "c", "d")]])
     ids = corpus.src_ids(0)

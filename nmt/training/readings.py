@@ -1,0 +1,67 @@
+"""What updates measured, read from a GPU some updates later, so that the program never waits for the update in hand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.data.batching import Indices
+
+LATE = 2  # updates that a GPU may be behind the program: enough that it never runs dry, few enough to count time well
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update: its step, and of its batch the pairs, the real target tokens, and the pieces guided by links."""
+
+    step: int
+    pairs: Indices
+    tokens: int
+    aligned: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an update found: the norm of its gradient before clipping, and its losses summed over tokens, in nats."""
+
+    norm: float
+    smoothed: float
+    likelihood: float
+    alignment: float
+
+
+class Readings:
+    """The measurements of updates in their order, each `late` updates after it was put, or when all are asked for.
+
+    On a GPU they travel to pinned memory behind the update's own work, and an event tells when they are there: with
+    `late` above 0 it is one that the GPU has passed or soon will. On a CPU `late` is 0 and nothing is ever pending.
+    """
+
+    def __init__(self, device: torch.device, late: int | None = None) -> None:
+        self.device = device
+        self.late = (LATE if device.type == "cuda" else 0) if late is None else late
+        self._pending: deque[tuple[Update, Tensor, torch.cuda.Event | None]] = deque()
+
+    def put(self, update: Update, norm: Tensor, smoothed: Tensor, likelihood: Tensor, alignment: Tensor | None) -> None:
+        """Sends the scalars of an update on their way."""
+        none = torch.zeros_like(norm) if alignment is None else alignment
+        values = torch.stack([norm, smoothed.detach(), likelihood, none.detach()])
+        event = None
+        if self.device.type == "cuda":
+            on_gpu, values = values, torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            values.copy_(on_gpu, non_blocking=True)
+            event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            torch.cuda.current_stream(self.device).record_event(event)
+        self._pending.append((update, values, event))
+
+    def take(self, *, all_of_them: bool = False) -> Iterator[tuple[Update, Measured]]:
+        """The updates whose turn has come, oldest first; each is given once."""
+        while len(self._pending) > (0 if all_of_them else self.late):
+            update, values, event = self._pending.popleft()
+            if event is not None:
+                event.synchronize()
+            yield update, Measured(*values.tolist())

@@ -1,0 +1,50 @@
+"""A training of any kind of decoder on a few linked pairs, for tests of single updates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from models import small_model
+
+from nmt.config import EncoderConfig, TrainingConfig
+from nmt.data.batching import Batch, TrainingBatches
+from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.reporting import SilentReporter
+from nmt.run_dir import RunDir
+from nmt.training.loop import Training
+from nmt.training.metrics import MetricsWriter
+
+
+def training_of(
+    folder: Path, name: str, device: str = "cpu", encoder: EncoderConfig | None = None, **settings: object
+) -> Training:
+    """A training in float32, with dropout, a moving average, and guided attention where there is any."""
+    rng = np.random.default_rng(1)
+    src, tgt = ([rng.integers(4, 11, rng.integers(1, 9)).tolist() for _ in range(40)] for _ in range(2))
+    links = [[place for each in range(min(len(s), len(t))) for place in (each, each)] for s, t in zip(src, tgt)]
+    folder.mkdir(exist_ok=True)
+    with CorpusWriter(folder / "pairs.arrow", links=True) as writer:
+        writer.write(src, tgt, ["s"] * 40, ["t"] * 40, links)
+    values: dict[str, object] = {"ema_decay": 0.9, "optimizer": {"learning_rate": 0.01}}
+    values["alignment_weight"] = 0.0 if name.startswith("none") else 0.5
+    config = TrainingConfig.model_validate(values | settings)
+    run = RunDir.create(folder / "run")
+    shape = {} if encoder is None else {"encoder": encoder}
+    model = small_model(name, dtype=torch.float32, dropout=0.1, **shape).to(device)
+    batches = TrainingBatches(EncodedCorpus(folder / "pairs.arrow"), 80, seed=1)
+    metrics = cast(MetricsWriter, None)  # single updates are not logged
+    torch.manual_seed(3)
+    return Training(model, batches, config, torch.device(device), run, metrics, SilentReporter())
+
+
+def first_batch(training: Training) -> Batch:
+    _, _, batch = next(training.batches.from_position(0, 0))
+    return batch
+
+
+def update(training: Training, batch: Batch) -> None:
+    training.state.step += 1
+    training.update(batch)
