@@ -14,24 +14,23 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from nmt.config import Config, DataConfig
 from nmt.data.alignments import AlignmentReader, PieceLinks
-from nmt.data.corpus import FIRST_LINES, PairFilter, PairSource, text_digest
-from nmt.data.sources import Pair
-from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.data.corpus import PairFilter, PairSource
+from nmt.data.encoding import HeldOut, SplitEncoder, Stopwatch, batches
+from nmt.data.store import EncodedCorpus
 from nmt.data.text import file_stamp
-from nmt.data.tokenizer import UNK, LearningStats, Tokenizers
+from nmt.data.tokenizer import LearningStats, Tokenizers
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
 
 FORMAT = 1  # of the prepared folder; a higher number makes older ones be built anew
-BATCH_PAIRS = 10_000
 REPORT_FILE = "report.json"
 _ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 
@@ -185,18 +184,20 @@ def _flush_to_disk(path: Path) -> None:
 
 def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) -> dict[str, Any]:
     """Write the corpora and the tokenizer; return the report."""
-    started = time.monotonic()
+    watch = Stopwatch()
     data = config.data
     # One pass to count, and to meet every fault of the data before any time is spent on learning.
-    counts = {split: _count(sources, split, reporter) for split, sources in corpora.held_out.items()}
-    counts["train"] = _count(corpora.train, "train", reporter, corpora.alignments)
+    with watch("counting"):
+        counts = {split: _count(sources, split, reporter) for split, sources in corpora.held_out.items()}
+        counts["train"] = _count(corpora.train, "train", reporter, corpora.alignments)
 
     tokenizer_dir = folder / "tokenizer"
     tokenizer_dir.mkdir()
     reporter.info(f"Learning {config.tokenizer.vocab_size:,} {config.tokenizer.model_type} pieces …")
-    tokenizers, learning = Tokenizers.train(
-        tokenizer_dir, lambda: itertools.chain(*corpora.train), config.tokenizer, counts["train"]
-    )
+    with watch("learning"):
+        tokenizers, learning = Tokenizers.train(
+            tokenizer_dir, lambda: itertools.chain(*corpora.train), config.tokenizer, counts["train"]
+        )
     report: dict[str, Any] = {
         "format": FORMAT,
         "languages": {"src": data.src_lang, "tgt": data.tgt_lang},
@@ -205,11 +206,11 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     }
     held_out = {}
     for split, sources in corpora.held_out.items():
-        encoder = _Encoder(split, sources, tokenizers, counts[split], reporter)
-        held_out[split] = _HeldOut()
+        encoder = SplitEncoder(split, sources, tokenizers, counts[split], reporter, watch)
+        held_out[split] = HeldOut()
         report[split] = encoder.write(folder / f"{split}.arrow", held_out=held_out[split])
-    pair_filter = PairFilter(data.max_length, data.max_ratio, data.drop_duplicates)
-    encoder = _Encoder("train", corpora.train, tokenizers, counts["train"], reporter)
+    pair_filter = PairFilter(data.max_length, data.max_ratio, data.drop_duplicates, expected=counts["train"])
+    encoder = SplitEncoder("train", corpora.train, tokenizers, counts["train"], reporter, watch)
     links = PieceLinks(corpora.alignments, tokenizers) if corpora.alignments is not None else None
     report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, links=links, compare=held_out)
     if not pair_filter.kept:
@@ -219,7 +220,7 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
         )
     report["overlap"] = {split: sentences.overlap() for split, sentences in held_out.items()}
     report["warnings"] = _warnings(report)
-    report["seconds"] = round(time.monotonic() - started, 2)
+    report["seconds"] = watch.report()
     return report
 
 
@@ -234,7 +235,7 @@ def _count(sources: Sequence[PairSource], split: str, reporter: Reporter, alignm
     reader = AlignmentReader(alignments) if alignments is not None else None
     for source in sources:
         first = total
-        for batch in _batches(source):
+        for batch in batches(source):
             if reader is not None:
                 reader.read(batch)
             total += len(batch)
@@ -245,155 +246,6 @@ def _count(sources: Sequence[PairSource], split: str, reporter: Reporter, alignm
         reader.finish(total)
     reporter.progress(task, total, total)
     return total
-
-
-def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    iterator = iter(pairs)
-    while batch := list(itertools.islice(iterator, BATCH_PAIRS)):
-        yield batch
-
-
-@dataclass
-class _HeldOut:
-    """The source sentences of a dev or test set by their hashes, and which of them training has as well."""
-
-    digests: list[int] = field(default_factory=list)  # in order; 0 for a blank line, which cannot leak
-    distinct: set[int] = field(default_factory=set)
-    in_training: set[int] = field(default_factory=set)
-
-    def add(self, lines: Iterable[str]) -> None:
-        """Append sentences."""
-        digests = [text_digest(line) if line.strip() else 0 for line in lines]
-        self.digests += digests
-        self.distinct.update(digests)
-        self.distinct.discard(0)
-
-    def overlap(self) -> dict[str, Any]:
-        """Return how many of the sentences training has, and where the first ones stand."""
-        lines = [number for number, digest in enumerate(self.digests, 1) if digest in self.in_training]
-        return {"sentences": len(lines), "of": len(self.digests), "first": lines[:FIRST_LINES]}
-
-
-@dataclass
-class _Lengths:
-    """Pieces a sentence, of one side."""
-
-    sentences: int = 0
-    pieces: int = 0
-    unknown: int = 0
-    longest: int = 0
-
-    def add(self, rows: Sequence[Sequence[int]]) -> None:
-        """Count encoded sentences."""
-        self.sentences += len(rows)
-        for row in rows:
-            self.pieces += len(row)
-            self.unknown += row.count(UNK)
-            self.longest = max(self.longest, len(row))
-
-    def report(self) -> dict[str, Any]:
-        """Return the figures."""
-        return {
-            "pieces": self.pieces,
-            "mean": round(self.pieces / max(self.sentences, 1), 2),
-            "max": self.longest,
-            "unknown": self.unknown,
-            "unknown_rate": round(self.unknown / max(self.pieces, 1), 6),
-        }
-
-
-class _Encoder:
-    """Encodes one split into its file, batch by batch."""
-
-    def __init__(
-        self, split: str, sources: Sequence[PairSource], tokenizers: Tokenizers, total: int, reporter: Reporter
-    ) -> None:
-        self.split = split
-        self.sources = sources
-        self.tokenizers = tokenizers
-        self.total = total
-        self.reporter = reporter
-
-    def write(
-        self,
-        path: Path,
-        *,
-        pair_filter: PairFilter | None = None,
-        links: PieceLinks | None = None,
-        held_out: _HeldOut | None = None,
-        compare: dict[str, _HeldOut] | None = None,
-    ) -> dict[str, Any]:
-        """Write the file; return the split's part of the report.
-
-        Args:
-            path: the file.
-            pair_filter: decides what is kept; without one everything is.
-            links: the alignments of the pairs, only together with a filter; those of kept pairs go into the file.
-            held_out: gets the source sentences.
-            compare: dev and test; the kept source sentences that are in them are noted there.
-        """
-        src_lengths, tgt_lengths = _Lengths(), _Lengths()
-        read = kept = blank = 0
-        with CorpusWriter(path, links=links is not None) as writer:
-            for source, first_line, batch in self._numbered():
-                src_ids = self.tokenizers.src.encode([src for src, _ in batch])
-                tgt_ids = self.tokenizers.tgt.encode([tgt for _, tgt in batch])
-                read += len(batch)
-                pieces: list[list[int]] | None = None
-                if pair_filter is not None:
-                    rows = zip(batch, src_ids, tgt_ids, itertools.count(first_line))
-                    chosen = [pair_filter.keep(p, s, t, source.label, line) for p, s, t, line in rows]
-                    pieces = links.read(batch, chosen) if links is not None else None
-                    batch = list(itertools.compress(batch, chosen))
-                    src_ids = list(itertools.compress(src_ids, chosen))
-                    tgt_ids = list(itertools.compress(tgt_ids, chosen))
-                src_text, tgt_text = [src for src, _ in batch], [tgt for _, tgt in batch]
-                writer.write(src_ids, tgt_ids, src_text, tgt_text, pieces)
-                src_lengths.add(src_ids)
-                tgt_lengths.add(tgt_ids)
-                kept += len(batch)
-                blank += sum(not (s and t) for s, t in zip(src_ids, tgt_ids))
-                if held_out is not None:
-                    held_out.add(src_text)
-                if compare:
-                    _note_overlap(src_text, compare)
-                self.reporter.progress(f"Encoding {self.split}", read, self.total)
-        if links is not None:
-            links.finish(read)
-        report = {
-            "sources": [source.label for source in self.sources],
-            "unit": "line" if all(source.unit == "line" for source in self.sources) else "row",
-            "read": read,
-            "kept": kept,
-            "dropped": _drops_report(pair_filter),
-            "blank": blank,
-            "line_breaks_folded": sum(source.folded for source in self.sources),
-            "src": src_lengths.report(),
-            "tgt": tgt_lengths.report(),
-        }
-        return report if links is None else report | {"alignments": links.report()}
-
-    def _numbered(self) -> Iterator[tuple[PairSource, int, list[Pair]]]:
-        """Yield batches with their source and the number of their first line in it."""
-        for source in self.sources:
-            line = 1
-            for batch in _batches(source):
-                yield source, line, batch
-                line += len(batch)
-
-
-def _drops_report(pair_filter: PairFilter | None) -> dict[str, Any]:
-    drops = pair_filter.dropped if pair_filter is not None else {}
-    return {
-        reason: {"count": d.count, "first": [{"source": label, "line": line} for label, line in d.first]}
-        for reason, d in drops.items()
-    }
-
-
-def _note_overlap(lines: Iterable[str], compare: dict[str, _HeldOut]) -> None:
-    digests = {text_digest(line) for line in lines}
-    for sentences in compare.values():
-        sentences.in_training |= sentences.distinct & digests
 
 
 def _vocabulary_report(config: Config, tokenizers: Tokenizers, learning: LearningStats) -> dict[str, Any]:

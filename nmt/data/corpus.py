@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from nmt.config import Source
 from nmt.data import sources
+from nmt.data.digests import DigestSet, Mask, text_digests
 from nmt.data.hub import HubData
 from nmt.data.sources import Pair
 from nmt.data.text import file_stamp
 
 Reason = Literal["empty", "too long", "too uneven", "duplicate"]
 FIRST_LINES = 5
+Lengths = npt.NDArray[np.int32]
+Lines = npt.NDArray[np.int64]
 
 _LINE_FEED = re.compile("\r?\n")
 
@@ -94,12 +99,6 @@ def read_pairs(source: Source, src_lang: str = "src", tgt_lang: str = "tgt") -> 
     return iter(PairSource(source, src_lang, tgt_lang))
 
 
-def text_digest(*texts: str) -> int:
-    """Return 64 bits that stand for the texts. Among 100 million, one false match is expected in 3,700 corpora."""
-    joined = "\n".join(texts)  # a line holds no line feed, so this cannot run two different pairs together
-    return int.from_bytes(hashlib.blake2b(joined.encode(), digest_size=8).digest(), "little")
-
-
 @dataclass
 class Drops:
     """How many pairs were left out for one reason, and where the first of them stand."""
@@ -107,53 +106,83 @@ class Drops:
     count: int = 0
     first: list[tuple[str, int]] = field(default_factory=list)  # source's label, line
 
-    def add(self, label: str, line: int) -> None:
-        """Count a pair."""
-        self.count += 1
-        if len(self.first) < FIRST_LINES:
-            self.first.append((label, line))
+    def add(self, label: str, lines: Lines) -> None:
+        """Count pairs of one source, on ascending lines."""
+        self.count += len(lines)
+        self.first += [(label, line) for line in lines[: FIRST_LINES - len(self.first)].tolist()]
 
 
 class PairFilter:
     """Decides for each training pair whether it is kept, and keeps the books. A pair goes as a whole, never a side.
 
-    Duplicates are known by a hash of 8 bytes, so memory grows by some 70 bytes for each distinct pair, and only
-    if they are to be dropped.
+    Duplicates are known by a hash of 8 bytes in a `DigestSet`, so memory is 12 bytes for each pair that is expected,
+    and only if they are to be dropped.
     """
 
-    def __init__(self, max_length: int, max_ratio: float | None = None, drop_duplicates: bool = False) -> None:
-        """Set the limits: pieces on either side, and how many times the shorter side the longer one may be."""
+    def __init__(
+        self, max_length: int, max_ratio: float | None = None, drop_duplicates: bool = False, expected: int = 0
+    ) -> None:
+        """Set the limits: pieces on either side, and how many times the shorter side the longer one may be.
+
+        Of the `expected` number of pairs nothing depends but memory and time.
+        """
         self.max_length = max_length
         self.max_ratio = max_ratio
         self.read = 0
         self.kept = 0
         self.dropped: dict[Reason, Drops] = {}
-        self._seen: set[int] | None = set() if drop_duplicates else None
+        self._seen = DigestSet(expected) if drop_duplicates else None
 
-    def keep(self, pair: Pair, src_ids: Sequence[int], tgt_ids: Sequence[int], label: str, line: int) -> bool:
-        """Return whether to train on the pair, and count it. `label` and `line` say where it stands."""
-        self.read += 1
-        reason = self._reason(pair, len(src_ids), len(tgt_ids))
-        if reason is None:
-            self.kept += 1
-            return True
-        self.dropped.setdefault(reason, Drops()).add(label, line)
-        return False
+    def choose(
+        self,
+        src: Sequence[str],
+        tgt: Sequence[str],
+        src_lengths: Lengths,
+        tgt_lengths: Lengths,
+        label: str,
+        first_line: int,
+    ) -> Mask:
+        """Return which of the next pairs to train on, [pairs], and count them; the first reason that applies counts.
 
-    def _reason(self, pair: Pair, src_length: int, tgt_length: int) -> Reason | None:
-        """Return why the pair is left out, the first that applies."""
-        if not (src_length and tgt_length and pair[0].strip() and pair[1].strip()):
-            return "empty"
-        if max(src_length, tgt_length) > self.max_length:
-            return "too long"
-        if self.max_ratio is not None and max(src_length, tgt_length) > self.max_ratio * min(src_length, tgt_length):
-            return "too uneven"
+        Args:
+            src, tgt: the sentences.
+            src_lengths, tgt_lengths: their pieces, [pairs].
+            label: of the pairs' source.
+            first_line: where in it the first of the pairs stands; the others follow.
+        """
+        shorter, longer = np.minimum(src_lengths, tgt_lengths), np.maximum(src_lengths, tgt_lengths)
+        # Whitespace that SentencePiece does not take for a blank has pieces.
+        dropped: dict[Reason, Mask] = {"empty": (shorter == 0) | _blank(src) | _blank(tgt)}
+        dropped["too long"] = longer > self.max_length
+        if self.max_ratio is not None:
+            dropped["too uneven"] = longer > self.max_ratio * shorter
+        kept = np.ones(len(src), dtype=np.bool_)
+        for reason, mask in dropped.items():
+            dropped[reason] = mask & kept
+            kept &= ~mask
         if self._seen is not None:
-            digest = text_digest(*pair)
-            if digest in self._seen:
-                return "duplicate"
-            self._seen.add(digest)
-        return None
+            places = np.flatnonzero(kept)
+            # A line holds no line feed, so this cannot run two different pairs together.
+            new = self._seen.add(text_digests(f"{src[place]}\n{tgt[place]}" for place in places.tolist()))
+            dropped["duplicate"] = kept.copy()
+            dropped["duplicate"][places[new]] = False
+            kept &= ~dropped["duplicate"]
+        self.read += len(src)
+        self.kept += int(np.count_nonzero(kept))
+        self._note(dropped, label, first_line)
+        return kept
+
+    def _note(self, dropped: dict[Reason, Mask], label: str, first_line: int) -> None:
+        """Count what was dropped; reasons are listed in the order in which they occurred."""
+        found = {reason: np.flatnonzero(mask) for reason, mask in dropped.items()}
+        for reason, places in sorted(found.items(), key=lambda item: item[1][:1].tolist()):
+            if len(places):
+                self.dropped.setdefault(reason, Drops()).add(label, first_line + places)
+
+
+def _blank(texts: Sequence[str]) -> Mask:
+    """Return which texts are nothing but whitespace, [texts]."""
+    return np.array([not text.strip() for text in texts], dtype=np.bool_)
 
 
 def _fold(text: str) -> str:

@@ -7,7 +7,6 @@ them; `nmt.data.corpus` makes each one a line.
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,17 +30,16 @@ def text_pairs(src: str, tgt: str) -> Iterator[Pair]:
     Raises:
         NmtError: if one ends before the other; both are counted to the end first.
     """
-    src_count = tgt_count = 0
-    for src_line, tgt_line in itertools.zip_longest(read_lines(src), read_lines(tgt)):
-        src_count += src_line is not None
-        tgt_count += tgt_line is not None
+    try:
+        yield from zip(read_lines(src), read_lines(tgt), strict=True)
+    except ValueError:  # one has ended; how many lines there are is worth another pass then
+        src_count, tgt_count = (sum(1 for _ in read_lines(path)) for path in (src, tgt))
         if src_count == tgt_count:
-            yield src_line, tgt_line
-    if src_count != tgt_count:
+            raise
         raise NmtError(
             f"{src} has {src_count:,} lines and {tgt} has {tgt_count:,}: line n of the one must be the translation of"
             " line n of the other, so both need the same number of lines"
-        )
+        ) from None
 
 
 def tsv_pairs(path: str) -> Iterator[Pair]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +23,40 @@ SCHEMA = pa.schema([("src_ids", _IDS), ("tgt_ids", _IDS), ("src_text", pa.large_
 LINKED_SCHEMA = SCHEMA.append(pa.field("links", _IDS))  # with the alignments between pieces, [t0, s0, t1, s1, …]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Lists of piece ids, or of other whole numbers, one after the other in one array.
+
+    Attributes:
+        values: [sum of the lengths] int32.
+        lengths: [rows] int32.
+    """
+
+    values: Ids
+    lengths: Ids
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[int]]) -> Rows:
+        """Take lists over."""
+        lengths = np.fromiter(map(len, lists), dtype=np.int32, count=len(lists))
+        values = np.fromiter(itertools.chain.from_iterable(lists), dtype=np.int32, count=int(lengths.sum()))
+        return cls(values, lengths)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.lengths)
+
+    def select(self, chosen: npt.NDArray[np.bool_]) -> Rows:
+        """Return the rows where `chosen`, [rows], is true."""
+        return Rows(self.values[np.repeat(chosen, self.lengths)], self.lengths[chosen])
+
+    def to_arrow(self) -> Any:
+        """Return an Arrow array of lists."""
+        offsets = np.zeros(len(self) + 1, dtype=np.int32)
+        np.cumsum(self.lengths, out=offsets[1:])
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(self.values))
+
+
 class CorpusWriter:
     """Writes batches of encoded pairs to one file; nothing but the batch at hand is in memory.
 
@@ -34,23 +71,30 @@ class CorpusWriter:
 
     def write(
         self,
-        src_ids: Sequence[Sequence[int]],
-        tgt_ids: Sequence[Sequence[int]],
+        src_ids: Rows | Sequence[Sequence[int]],
+        tgt_ids: Rows | Sequence[Sequence[int]],
         src_text: Sequence[str],
         tgt_text: Sequence[str],
-        links: Sequence[Sequence[int]] | None = None,
+        links: Rows | Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Append pairs; the sequences run in parallel. Ids come without BOS and EOS, links as [t0, s0, t1, s1, …]."""
-        columns: list[Sequence[Any]] = [src_ids, tgt_ids, src_text, tgt_text]
-        if links is not None:
-            columns.append(links)
+        """Append pairs; the columns run in parallel. Ids come without BOS and EOS, links as [t0, s0, t1, s1, …]."""
+        columns: list[Rows | Sequence[str]] = [
+            _rows(src_ids),
+            _rows(tgt_ids),
+            src_text,
+            tgt_text,
+            *([] if links is None else [_rows(links)]),
+        ]
         if len(columns) != len(self._schema):
             raise ValueError("a file has links for every batch or for none")
         if len({len(column) for column in columns}) > 1:
             raise ValueError("the columns of a batch must have the same length")
-        if not src_ids:
+        if not len(src_ids):
             return
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema)]
+        arrays = [
+            column.to_arrow() if isinstance(column, Rows) else pa.array(column, field.type)
+            for column, field in zip(columns, self._schema)
+        ]
         self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
 
     def __enter__(self) -> CorpusWriter:
@@ -66,9 +110,13 @@ class CorpusWriter:
             self._file.close()
 
 
+def _rows(column: Rows | Sequence[Sequence[int]]) -> Rows:
+    return column if isinstance(column, Rows) else Rows.of(column)
+
+
 class EncodedCorpus:
-    """Sentence pairs as piece ids, with their text. Both stay in the file; memory holds 12 bytes a sentence and side,
-    and 12 for its links where there are any.
+    """Sentence pairs as piece ids, with their text. Both stay in the file, and so do the places of the sentences in it:
+    memory holds 4 bytes a sentence and side.
 
     Attributes:
         src_lengths, tgt_lengths: [pairs] int32, pieces of each sentence, BOS and EOS not counted.
@@ -83,8 +131,8 @@ class EncodedCorpus:
         """
         try:
             with pa.memory_map(str(path), "r") as mapped:
-                self._data = mapped.read_buffer()
-            reader = pa.ipc.open_file(pa.BufferReader(self._data))
+                data = mapped.read_buffer()
+            reader = pa.ipc.open_file(pa.BufferReader(data))
             self.linked = reader.schema.equals(LINKED_SCHEMA)
             if not self.linked and not reader.schema.equals(SCHEMA):
                 raise pa.ArrowInvalid("other columns than expected")
@@ -93,27 +141,22 @@ class EncodedCorpus:
             raise NmtError(
                 f"{path} is no encoded corpus or damaged ({error}); delete its folder to make it again"
             ) from error
-        self._batch_starts = np.cumsum([0] + [batch.num_rows for batch in self._batches])
-        # Every column lies somewhere in the one mapped file, so one view and a start for each sentence reach them all.
-        self._ids: Ids = np.frombuffer(self._data, dtype=np.int32, count=self._data.size // 4)
-        self._src_starts, self.src_lengths = self._places("src_ids")
-        self._tgt_starts, self.tgt_lengths = self._places("tgt_ids")
-        if self.linked:
-            self._link_starts, self._link_lengths = self._places("links")
+        self._starts: list[int] = list(itertools.accumulate((batch.num_rows for batch in self._batches), initial=0))
+        self._src, self._tgt = self._lists("src_ids"), self._lists("tgt_ids")
+        self.src_lengths, self.tgt_lengths = _lengths(self._src, len(self)), _lengths(self._tgt, len(self))
+        self._links = self._lists("links") if self.linked else []
 
     def __len__(self) -> int:
         """Return the number of pairs."""
-        return int(self._batch_starts[-1])
+        return self._starts[-1]
 
     def src_ids(self, index: int) -> Ids:
         """Return the source's piece ids, [S] int32, a read-only view of the file."""
-        start = self._src_starts[index]
-        return self._ids[start : start + self.src_lengths[index]]
+        return self._list(self._src, index)
 
     def tgt_ids(self, index: int) -> Ids:
         """Return the target's piece ids, [T] int32, a read-only view of the file."""
-        start = self._tgt_starts[index]
-        return self._ids[start : start + self.tgt_lengths[index]]
+        return self._list(self._tgt, index)
 
     def src_flat(self, pairs: npt.NDArray[np.int64]) -> Ids:
         """Return the piece ids of these sources one after the other, [Σ S] int32, in memory of their own."""
@@ -130,8 +173,7 @@ class EncodedCorpus:
 
     def links(self, index: int) -> Ids:
         """Return the links of a pair of a `linked` corpus, [links, 2] int32 of target and source piece, ascending."""
-        start = self._link_starts[index]
-        return self._ids[start : start + self._link_lengths[index]].reshape(-1, 2)
+        return self._list(self._links, index).reshape(-1, 2)
 
     def src_text(self, index: int) -> str:
         """Return the raw source sentence."""
@@ -149,19 +191,27 @@ class EncodedCorpus:
         """Return every target sentence, in order. For dev and test; a training set may not fit in memory."""
         return self._texts("tgt_text")
 
-    def _places(self, column: str) -> tuple[npt.NDArray[np.int64], Ids]:
-        """Return where in the view each sentence starts, and its length, both [pairs]."""
-        starts = np.empty(len(self), dtype=np.int64)
-        lengths = np.empty(len(self), dtype=np.int32)
-        for batch, first in zip(self._batches, self._batch_starts.tolist()):
+    def _lists(self, column: str) -> list[tuple[Ids, Ids]]:
+        """Return for each batch the offsets, [rows + 1], and the values, all of them views of the file."""
+        views = []
+        for batch in self._batches:
             array: Any = batch.column(column)
-            _, offsets_buffer = array.buffers()[:2]
-            offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(array) + 1)
-            values = array.values.buffers()[1]
-            base = 0 if values is None else (values.address - self._data.address) // 4
-            starts[first : first + len(array)] = offsets[:-1] + np.int64(base)
-            lengths[first : first + len(array)] = np.diff(offsets)
-        return starts, lengths
+            offsets = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1)
+            buffer = array.values.buffers()[1] if offsets[-1] else None
+            values = np.empty(0, dtype=np.int32) if buffer is None else np.frombuffer(buffer, dtype=np.int32)
+            views.append((offsets, values))
+        return views
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Return the batch that a pair is in, and which of the batch's rows it is."""
+        index = range(len(self))[index]
+        batch = bisect_right(self._starts, index) - 1
+        return batch, index - self._starts[batch]
+
+    def _list(self, views: list[tuple[Ids, Ids]], index: int) -> Ids:
+        batch, row = self._place(index)
+        offsets, values = views[batch]
+        return values[offsets[row] : offsets[row + 1]]
 
     def _flat(self, starts: npt.NDArray[np.int64], lengths: Ids, pairs: npt.NDArray[np.int64]) -> Ids:
         """Return the ids of these sentences one after the other: one gather, with no work in Python for each."""
@@ -171,10 +221,20 @@ class EncodedCorpus:
         return ids
 
     def _text(self, column: str, index: int) -> str:
-        index = range(len(self))[index]
-        number = int(np.searchsorted(self._batch_starts, index, side="right")) - 1
-        text: str = self._batches[number].column(column)[index - int(self._batch_starts[number])].as_py()
+        batch, row = self._place(index)
+        text: str = self._batches[batch].column(column)[row].as_py()
         return text
 
     def _texts(self, column: str) -> list[str]:
         return [text for batch in self._batches for text in batch.column(column).to_pylist()]
+
+
+def _lengths(views: list[tuple[Ids, Ids]], pairs: int) -> Ids:
+    """Return the length of every list of a column, [pairs]."""
+    lengths: Ids = np.empty(pairs, dtype=np.int32)
+    first = 0
+    for offsets, _ in views:
+        end = first + len(offsets) - 1
+        np.subtract(offsets[1:], offsets[:-1], out=lengths[first:end])
+        first = end
+    return lengths

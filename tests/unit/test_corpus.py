@@ -11,6 +11,7 @@ import lzma
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from nmt.config import Source
 from nmt.data.corpus import PairFilter, PairSource, read_pairs
+from nmt.data.sources import Pair
 from nmt.errors import NmtError
 
 # What has been lost or changed by one reader or another.
@@ -313,8 +315,15 @@ def test_the_stamp_of_a_source_changes_with_its_files(tmp_path: Path) -> None:
         assert source.stamp() != before
 
 
+def keep(chooser: PairFilter, pair: Pair, src_ids: list[int], tgt_ids: list[int], line: int) -> bool:
+    """Whether the filter takes one pair."""
+    lengths = (np.array([len(ids)], dtype=np.int32) for ids in (src_ids, tgt_ids))
+    (kept,) = chooser.choose([pair[0]], [pair[1]], *lengths, "f", line).tolist()
+    return bool(kept)
+
+
 def test_pairs_are_dropped_for_the_first_reason_that_applies() -> None:
-    keep = PairFilter(max_length=3, max_ratio=2.0, drop_duplicates=True)
+    chooser = PairFilter(max_length=3, max_ratio=2.0, drop_duplicates=True)
     cases = [
         (("a", "b"), [4], [5], True),
         (("", "b"), [], [5], False),
@@ -328,9 +337,9 @@ def test_pairs_are_dropped_for_the_first_reason_that_applies() -> None:
         (("c", "e"), [4], [5], True),
     ]
     for line, (pair, src_ids, tgt_ids, kept) in enumerate(cases, 1):
-        assert keep.keep(pair, src_ids, tgt_ids, "f", line) is kept, line
-    assert (keep.read, keep.kept) == (10, 3)
-    assert {reason: (d.count, [line for _, line in d.first]) for reason, d in keep.dropped.items()} == {
+        assert keep(chooser, pair, src_ids, tgt_ids, line) is kept, line
+    assert (chooser.read, chooser.kept) == (10, 3)
+    assert {reason: (d.count, [line for _, line in d.first]) for reason, d in chooser.dropped.items()} == {
         "empty": (3, [2, 3, 4]),
         "too long": (2, [5, 6]),
         "too uneven": (1, [7]),
@@ -339,9 +348,57 @@ def test_pairs_are_dropped_for_the_first_reason_that_applies() -> None:
 
 
 def test_ratio_and_duplicates_are_opt_in_and_five_lines_are_named() -> None:
-    keep = PairFilter(max_length=100)
-    assert all(keep.keep(("a", "b"), [4], [5] * 50, "f", line) for line in range(1, 4))
+    chooser = PairFilter(max_length=100)
+    assert all(keep(chooser, ("a", "b"), [4], [5] * 50, line) for line in range(1, 4))
     for line in range(4, 20):
-        keep.keep(("", "b"), [], [5], "f", line)
-    assert keep.dropped["empty"].count == 16
-    assert [line for _, line in keep.dropped["empty"].first] == [4, 5, 6, 7, 8]
+        keep(chooser, ("", "b"), [], [5], line)
+    assert chooser.dropped["empty"].count == 16
+    assert [line for _, line in chooser.dropped["empty"].first] == [4, 5, 6, 7, 8]
+
+
+TEXTS = st.sampled_from(["", " ", "\u2003", "a", "b", "a b", "c"])
+FILTERED = st.lists(st.tuples(TEXTS, TEXTS, st.integers(0, 6), st.integers(0, 6)), max_size=30)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=FILTERED,
+    size=st.integers(1, 10),
+    max_length=st.integers(1, 6),
+    max_ratio=st.sampled_from([None, 1.0, 1.5, 2.0]),
+    drop_duplicates=st.booleans(),
+)
+def test_a_batch_of_pairs_is_filtered_as_one_pair_after_the_other(
+    rows: list[tuple[str, str, int, int]], size: int, max_length: int, max_ratio: float | None, drop_duplicates: bool
+) -> None:
+    chooser = PairFilter(max_length, max_ratio, drop_duplicates)
+    chosen: list[bool] = []
+    for start in range(0, len(rows), size):
+        src, tgt, src_lengths, tgt_lengths = zip(*rows[start : start + size])
+        lengths = (np.array(column, dtype=np.int32) for column in (src_lengths, tgt_lengths))
+        chosen += chooser.choose(src, tgt, *lengths, "f", 1 + start).tolist()
+
+    seen: set[Pair] = set()
+    plain: list[bool] = []
+    dropped: dict[str, list[int]] = {}
+    for line, (src_text, tgt_text, m, n) in enumerate(rows, 1):
+        reason = None
+        if min(m, n) == 0 or not src_text.strip() or not tgt_text.strip():
+            reason = "empty"
+        elif max(m, n) > max_length:
+            reason = "too long"
+        elif max_ratio is not None and max(m, n) / min(m, n) > max_ratio:
+            reason = "too uneven"
+        elif drop_duplicates and (src_text, tgt_text) in seen:
+            reason = "duplicate"
+        else:
+            seen.add((src_text, tgt_text))
+        plain.append(reason is None)
+        if reason is not None:
+            dropped.setdefault(reason, []).append(line)
+    assert chosen == plain
+    assert (chooser.read, chooser.kept) == (len(rows), sum(plain))
+    found = {reason: (drops.count, drops.first) for reason, drops in chooser.dropped.items()}
+    assert list(found.items()) == [
+        (reason, (len(lines), [("f", line) for line in lines[:5]])) for reason, lines in dropped.items()
+    ]

@@ -354,7 +354,7 @@ def test_alignments_of_dropped_pairs_alone_are_a_warning(tmp_path: Path) -> None
 def test_a_long_file_is_read_in_step_over_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sentences(120)
     whole = prepared(tmp_path, rows)
-    monkeypatch.setattr("nmt.prepare.BATCH_PAIRS", 7)
+    monkeypatch.setattr("nmt.data.encoding.BATCH_PAIRS", 7)
     (tmp_path / "again").mkdir()
     again = prepared(tmp_path / "again", rows)
     assert [again.train.links(n).tolist() for n in range(120)] == [whole.train.links(n).tolist() for n in range(120)]

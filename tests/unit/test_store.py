@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.data.store import CorpusWriter, EncodedCorpus, Rows
 from nmt.errors import NmtError
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=5)
@@ -75,6 +75,26 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     assert sum(int(corpus.src_ids(index)[0]) for index in range(len(corpus))) == 5 * 20_000
     assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
     tracemalloc.stop()
+
+
+def test_an_open_corpus_holds_4_bytes_a_sentence(tmp_path: Path) -> None:
+    batch = [([5] * 20, [6] * 20, "x" * 50, "y" * 50)] * 10_000
+    write(tmp_path / "c.arrow", [batch] * 10)
+    tracemalloc.start()
+    corpus = EncodedCorpus(tmp_path / "c.arrow")
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert corpus.src_lengths.nbytes + corpus.tgt_lengths.nbytes == 8 * len(corpus)
+    assert held <= 8 * len(corpus) + 200_000
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=st.lists(st.tuples(IDS, st.booleans()), max_size=6))
+def test_rows_are_the_lists_that_were_chosen(rows: list[tuple[list[int], bool]]) -> None:
+    lists = [ids for ids, _ in rows]
+    chosen = np.array([wanted for _, wanted in rows], dtype=np.bool_)
+    assert Rows.of(lists).to_arrow().to_pylist() == lists
+    assert Rows.of(lists).select(chosen).to_arrow().to_pylist() == [ids for ids, wanted in rows if wanted]
 
 
 def test_an_index_outside_is_an_error(tmp_path: Path) -> None:
