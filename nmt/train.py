@@ -22,6 +22,7 @@ from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_sett
 from nmt.data.batching import TrainingBatches, in_order
 from nmt.errors import NmtError
 from nmt.evaluate import EvaluationResult, check_tokenizer, evaluate_split, validation_scores
+from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
@@ -51,6 +52,8 @@ def train(
     else:
         run.refuse_existing()
     device = choose_device(config.training.device)
+    if device.type == "cpu":
+        keep_freed_memory()
     check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
     if config.data.train_alignments is not None and config.training.alignment_weight == 0:
         reporter.warning("training.alignment_weight is 0: data.train_alignments guides nothing.")

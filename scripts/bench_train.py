@@ -42,6 +42,7 @@ from nmt.data.batching import Batch, Indices, make_batch
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.model.attention import AdditiveScore
 from nmt.model.decoder import Decoder
+from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import build_model
 from nmt.training.loop import Training
 
@@ -149,6 +150,8 @@ class Trainer:
 
     def __init__(self, config: Config) -> None:
         self.device = torch.device(config.training.device)
+        if self.device.type == "cpu":
+            keep_freed_memory()  # as `nmt train` does
         torch.manual_seed(1)
         self.model = build_model(config.model, VOCABULARY, VOCABULARY).to(self.device)
         nothing = cast(Any, None)  # the run's folder, its metrics and its reporter: no update uses them

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +113,14 @@ def _rows(column: Rows | Sequence[Sequence[int]]) -> Rows:
     return column if isinstance(column, Rows) else Rows.of(column)
 
 
+@dataclass(frozen=True)
+class _Column:
+    """Where each batch of a column of lists has its offsets and its values, [batches], in the view of the file."""
+
+    offsets_at: npt.NDArray[np.int64]
+    values_at: npt.NDArray[np.int64]
+
+
 class EncodedCorpus:
     """Sentence pairs as piece ids, with their text. Both stay in the file, and so do the places of the sentences in it:
     memory holds 4 bytes a sentence and side.
@@ -141,14 +148,17 @@ class EncodedCorpus:
             raise NmtError(
                 f"{path} is no encoded corpus or damaged ({error}); delete its folder to make it again"
             ) from error
-        self._starts: list[int] = list(itertools.accumulate((batch.num_rows for batch in self._batches), initial=0))
-        self._src, self._tgt = self._lists("src_ids"), self._lists("tgt_ids")
-        self.src_lengths, self.tgt_lengths = _lengths(self._src, len(self)), _lengths(self._tgt, len(self))
-        self._links = self._lists("links") if self.linked else []
+        self._starts = np.cumsum([0] + [batch.num_rows for batch in self._batches])
+        # Every column lies somewhere in the one mapped file, so that one view of it reaches them all.
+        self._data = data
+        self._words: Ids = np.frombuffer(data, dtype=np.int32, count=data.size // 4)
+        self._src, self._tgt = self._column("src_ids"), self._column("tgt_ids")
+        self.src_lengths, self.tgt_lengths = self._lengths(self._src), self._lengths(self._tgt)
+        self._links = self._column("links") if self.linked else None
 
     def __len__(self) -> int:
         """Return the number of pairs."""
-        return self._starts[-1]
+        return int(self._starts[-1])
 
     def src_ids(self, index: int) -> Ids:
         """Return the source's piece ids, [S] int32, a read-only view of the file."""
@@ -158,22 +168,22 @@ class EncodedCorpus:
         """Return the target's piece ids, [T] int32, a read-only view of the file."""
         return self._list(self._tgt, index)
 
+    def links(self, index: int) -> Ids:
+        """Return the links of a pair of a `linked` corpus, [links, 2] int32 of target and source piece, ascending."""
+        return self._list(self._linked(), index).reshape(-1, 2)
+
     def src_flat(self, pairs: npt.NDArray[np.int64]) -> Ids:
         """Return the piece ids of these sources one after the other, [Σ S] int32, in memory of their own."""
-        return self._flat(self._src_starts, self.src_lengths, pairs)
+        return self._flat(self._src, pairs)[0]
 
     def tgt_flat(self, pairs: npt.NDArray[np.int64]) -> Ids:
         """Return the piece ids of these targets one after the other, [Σ T] int32, in memory of their own."""
-        return self._flat(self._tgt_starts, self.tgt_lengths, pairs)
+        return self._flat(self._tgt, pairs)[0]
 
-    def links_flat(self, pairs: npt.NDArray[np.int64]) -> tuple[Ids, Ids]:
+    def links_flat(self, pairs: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the links of these pairs of a `linked` corpus one after the other, [Σ links, 2], and their counts."""
-        flat = self._flat(self._link_starts, self._link_lengths, pairs)
-        return flat.reshape(-1, 2), self._link_lengths[pairs] // 2
-
-    def links(self, index: int) -> Ids:
-        """Return the links of a pair of a `linked` corpus, [links, 2] int32 of target and source piece, ascending."""
-        return self._list(self._links, index).reshape(-1, 2)
+        flat, sizes = self._flat(self._linked(), pairs)
+        return flat.reshape(-1, 2), sizes // 2
 
     def src_text(self, index: int) -> str:
         """Return the raw source sentence."""
@@ -191,34 +201,50 @@ class EncodedCorpus:
         """Return every target sentence, in order. For dev and test; a training set may not fit in memory."""
         return self._texts("tgt_text")
 
-    def _lists(self, column: str) -> list[tuple[Ids, Ids]]:
-        """Return for each batch the offsets, [rows + 1], and the values, all of them views of the file."""
-        views = []
+    def _linked(self) -> _Column:
+        if self._links is None:
+            raise ValueError("this corpus has no links")
+        return self._links
+
+    def _column(self, name: str) -> _Column:
+        """Return where a column of lists is in the view of the file."""
+        offsets_at, values_at = [], []
         for batch in self._batches:
-            array: Any = batch.column(column)
-            offsets = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1)
-            buffer = array.values.buffers()[1] if offsets[-1] else None
-            values = np.empty(0, dtype=np.int32) if buffer is None else np.frombuffer(buffer, dtype=np.int32)
-            views.append((offsets, values))
-        return views
+            array: Any = batch.column(name)
+            offsets, values = array.buffers()[1], array.values.buffers()[1]
+            offsets_at.append((offsets.address - self._data.address) // 4)
+            # A batch in which every list is empty has no values.
+            values_at.append(0 if values is None else (values.address - self._data.address) // 4)
+        return _Column(np.array(offsets_at, dtype=np.int64), np.array(values_at, dtype=np.int64))
+
+    def _lengths(self, column: _Column) -> Ids:
+        """Return the length of every list of a column, [pairs]."""
+        lengths: Ids = np.empty(len(self), dtype=np.int32)
+        for at, start, end in zip(column.offsets_at.tolist(), self._starts, self._starts[1:]):
+            offsets = self._words[at : at + end - start + 1]
+            np.subtract(offsets[1:], offsets[:-1], out=lengths[start:end])
+        return lengths
+
+    def _list(self, column: _Column, index: int) -> Ids:
+        batch, row = self._place(index)
+        at = int(column.offsets_at[batch]) + row
+        start, end = (int(column.values_at[batch]) + int(offset) for offset in self._words[at : at + 2])
+        return self._words[start:end]
+
+    def _flat(self, column: _Column, pairs: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the ids of these lists one after the other, and their lengths: no work in Python for each of them."""
+        batches = np.searchsorted(self._starts, pairs, side="right") - 1
+        at = column.offsets_at[batches] + (pairs - self._starts[batches])
+        starts, ends = self._words[at], self._words[at + 1]
+        sizes = (ends - starts).astype(np.int64)
+        shifts = column.values_at[batches] + starts - (sizes.cumsum() - sizes)  # from the result to the file
+        return self._words[np.arange(sizes.sum()) + np.repeat(shifts, sizes)], sizes
 
     def _place(self, index: int) -> tuple[int, int]:
         """Return the batch that a pair is in, and which of the batch's rows it is."""
         index = range(len(self))[index]
-        batch = bisect_right(self._starts, index) - 1
-        return batch, index - self._starts[batch]
-
-    def _list(self, views: list[tuple[Ids, Ids]], index: int) -> Ids:
-        batch, row = self._place(index)
-        offsets, values = views[batch]
-        return values[offsets[row] : offsets[row + 1]]
-
-    def _flat(self, starts: npt.NDArray[np.int64], lengths: Ids, pairs: npt.NDArray[np.int64]) -> Ids:
-        """Return the ids of these sentences one after the other: one gather, with no work in Python for each."""
-        sizes = lengths[pairs].astype(np.int64)
-        shifts = starts[pairs] - (sizes.cumsum() - sizes)  # from a place in the result to one in the file
-        ids: Ids = self._ids[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
-        return ids
+        batch = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return batch, index - int(self._starts[batch])
 
     def _text(self, column: str, index: int) -> str:
         batch, row = self._place(index)
@@ -227,14 +253,3 @@ class EncodedCorpus:
 
     def _texts(self, column: str) -> list[str]:
         return [text for batch in self._batches for text in batch.column(column).to_pylist()]
-
-
-def _lengths(views: list[tuple[Ids, Ids]], pairs: int) -> Ids:
-    """Return the length of every list of a column, [pairs]."""
-    lengths: Ids = np.empty(pairs, dtype=np.int32)
-    first = 0
-    for offsets, _ in views:
-        end = first + len(offsets) - 1
-        np.subtract(offsets[1:], offsets[:-1], out=lengths[first:end])
-        first = end
-    return lengths

@@ -1,0 +1,31 @@
+"""What a loop frees is there for its next round."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+LOOP = """
+import resource
+import torch
+from nmt.model.memory import keep_freed_memory
+assert keep_freed_memory()
+faults = []
+for _ in range(24):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [torch.ones(500_000 + 3_000_000 * size) for size in range(4)]
+    del arrays
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(faults[0], sum(faults[16:]))  # the first rounds find how the arrays fit
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets glibc's allocator")
+def test_freed_arrays_are_not_asked_of_the_system_again() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOP], capture_output=True, text=True, check=True)
+    first, later = map(int, done.stdout.split())
+    assert first > 1000  # pages of 4 KiB or larger ones
+    assert later < first / 100
