@@ -14,9 +14,8 @@ def keep_freed_memory() -> bool:
     """Tells the C library to keep what is freed instead of giving it back to the system; returns whether it could.
 
     An update of training frees some hundred MiB and asks for them again at once. By default glibc returns each large
-    array, and the system hands it out again page by page, filled with zeros: several percent of the time on a CPU. The
-    most memory that a process holds does not change. Without glibc, and on a GPU, whose memory torch keeps itself, there
-    is nothing to set.
+    array, and the system hands it out again page by page, filled with zeros: several percent of the time on a CPU.
+    Without glibc, and on a GPU, whose memory torch keeps itself, there is nothing to set.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
