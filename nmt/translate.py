@@ -157,17 +157,19 @@ class Translator:
             encoded = encode_words(self.tokenizers.src, texts)
         else:
             encoded = [(ids, []) for ids in self.tokenizers.src.encode(texts)]
-        results = [_BLANK] * len(lines)
         filled = [place for place, (row, _) in enumerate(encoded) if row and lines[place].strip()]
         sources = [[*encoded[place][0][: self.max_source], EOS] for place in filled]
+        found: list[list[Hypothesis]] = [[]] * len(filled)
         most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
         for batch in by_length([len(source) for source in sources], batch_tokens, most):
-            found = self._search([sources[place] for place in batch], n_best, keep_weights)
-            for place, hypotheses in zip(batch.tolist(), found, strict=True):
-                if not hypotheses:
+            hypotheses = self._search([sources[place] for place in batch], n_best, keep_weights)
+            for place, best in zip(batch.tolist(), hypotheses, strict=True):
+                if not best:
                     raise _broken_model()
-                line = filled[place]
-                results[line] = self._translation(hypotheses, *encoded[line])
+                found[place] = best
+        results = [_BLANK] * len(lines)
+        for line, translation in zip(filled, self._translations(found, [encoded[line] for line in filled])):
+            results[line] = translation
         return results
 
     def force(
@@ -253,30 +255,34 @@ class Translator:
             keep_weights=keep_weights,
         )
 
-    def _translation(self, hypotheses: list[Hypothesis], source: list[int], words: list[int]) -> Translation:
-        ids = [list(hypothesis.tokens) for hypothesis in hypotheses]
-        if hypotheses[0].weights is not None:
-            texts = decode_words(self.tokenizers.tgt, ids)
+    def _translations(
+        self, found: Sequence[Sequence[Hypothesis]], encoded: Sequence[tuple[list[int], list[int]]]
+    ) -> Iterator[Translation]:
+        """The results of sentences from their hypotheses and the pieces of their sources, in order."""
+        # SentencePiece decodes all at once, on all cores: a call costs more than a sentence.
+        ids = [hypothesis.tokens for hypotheses in found for hypothesis in hypotheses]
+        if found and found[0][0].weights is not None:
+            texts = iter(decode_words(self.tokenizers.tgt, ids))
         else:
-            texts = [(text, []) for text in self.tokenizers.tgt.decode(ids)]
-        candidates = tuple(
-            Candidate(
-                text,
-                tuple(self.tokenizers.tgt.pieces(list(hypothesis.tokens))),
-                hypothesis.score,
-                hypothesis.log_prob,
-                hypothesis.length_limited,
-                hypothesis.weights,
-                tuple(numbers),
-            )
-            for (text, numbers), hypothesis in zip(texts, hypotheses, strict=True)
-        )
+            texts = ((text, []) for text in self.tokenizers.tgt.decode(ids))
         kept = slice(self.max_source)
-        return Translation(
-            candidates,
-            tuple(self.tokenizers.src.pieces(source[kept])),
-            len(source) > self.max_source,
-            tuple(words[kept]),
+        for hypotheses, (source, words) in zip(found, encoded, strict=True):
+            yield Translation(
+                tuple(self._candidate(hypothesis, *next(texts)) for hypothesis in hypotheses),
+                tuple(self.tokenizers.src.pieces(source[kept])),
+                len(source) > self.max_source,
+                tuple(words[kept]),
+            )
+
+    def _candidate(self, hypothesis: Hypothesis, text: str, words: list[int]) -> Candidate:
+        return Candidate(
+            text,
+            tuple(self.tokenizers.tgt.pieces(hypothesis.tokens)),
+            hypothesis.score,
+            hypothesis.log_prob,
+            hypothesis.length_limited,
+            hypothesis.weights,
+            tuple(words),
         )
 
     def stream(

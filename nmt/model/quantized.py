@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import NmtError
-from nmt.model.recurrence import gru_gates
 
 if TYPE_CHECKING:
     from nmt.model.seq2seq import Seq2Seq
@@ -48,7 +47,7 @@ class QuantizedLinear(nn.Module):
         scale_N1 = largest_N1.clamp_(min=torch.finfo(x_NI.dtype).tiny).div_(127)
         rounded_NI = (x_NI / scale_N1).round_().to(torch.int8)
         sums_NO = torch._int_mm(rounded_NI, self.weight_OI.t())
-        torch.mul(sums_NO, self.scale_O, out=out_NO)
+        out_NO.copy_(sums_NO).mul_(self.scale_O)  # in two passes: a product of mixed types would copy the sums first
         torch.addcmul(self.bias_O, out_NO, scale_N1, out=out_NO)
 
 
@@ -64,10 +63,18 @@ class QuantizedCell(nn.Module):
         """The next h of a GRU, or h and c of an LSTM, each [N, H], from those before."""
         input_NG, state_NG = self.input(x_NX), self.state(state[0])
         if len(state) == 1:
-            return (gru_gates(input_NG, state_NG, state[0])[0],)
+            return (_gru_state(input_NG, state_NG, state[0]),)
         i_NH, f_NH, g_NH, o_NH = input_NG.add_(state_NG).chunk(4, -1)
         c_NH = f_NH.sigmoid() * state[1] + i_NH.sigmoid() * g_NH.tanh()
         return o_NH.sigmoid() * c_NH.tanh(), c_NH
+
+
+def _gru_state(input_N3H: Tensor, state_N3H: Tensor, before_NH: Tensor) -> Tensor:
+    """The next state of torch's GRU from its two products, gates in the order r, z, n."""
+    size = before_NH.shape[1]
+    r_NH, z_NH = (input_N3H[:, : 2 * size] + state_N3H[:, : 2 * size]).sigmoid_().chunk(2, -1)
+    n_NH = torch.addcmul(input_N3H[:, 2 * size :], r_NH, state_N3H[:, 2 * size :]).tanh_()
+    return n_NH.lerp_(before_NH, z_NH)
 
 
 def quantized(model: Seq2Seq) -> Seq2Seq:
