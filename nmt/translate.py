@@ -16,6 +16,7 @@ from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
 from nmt.data.words import Range, decode_words, encode_words
 from nmt.errors import NmtError
 from nmt.model.forced import force
+from nmt.model.quantized import quantized, refuse_int8
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
 from nmt.model.torch_stepper import TorchStepper
@@ -98,28 +99,33 @@ class Forced:
 class Translator:
     """A model with its tokenizers and search settings.
 
-    `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`.
+    `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`. With `int8`
+    the search multiplies in 8 bits, on a CPU alone (`nmt.model.quantized`); forced decoding never does.
     """
 
     def __init__(
         self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device,
-        alignment_shift: int = 0,
+        alignment_shift: int = 0, int8: bool = False,
     ) -> None:  # fmt: skip
         self.model = model.eval()
         self.tokenizers = tokenizers
         self.search = search
         self.max_source = max_source
         self.alignment_shift = alignment_shift
-        self.stepper = TorchStepper(model, (PAD, UNK, BOS), device)
+        self.int8 = int8
+        self.stepper = TorchStepper(quantized(model) if int8 else model, (PAD, UNK, BOS), device)
 
     @classmethod
     def load(
-        cls, run: RunDir, *, checkpoint: Path | None = None, device: str = "auto", search: SearchConfig | None = None
-    ) -> Translator:
+        cls, run: RunDir, *, checkpoint: Path | None = None, device: str = "auto", search: SearchConfig | None = None,
+        int8: bool = False,
+    ) -> Translator:  # fmt: skip
         """The translator of a run: its best checkpoint unless another is named, its own search settings likewise.
 
+        With `int8` the device `auto` is the CPU.
+
         Raises:
-            NmtError: if the run has no checkpoint yet, or its parts do not fit together.
+            NmtError: if the run has no checkpoint yet, or its parts do not fit together, or int8 is not to be had.
         """
         config = load_config(str(run.config))
         if checkpoint is None and not run.best.is_file():
@@ -127,13 +133,15 @@ class Translator:
                 f"{run.path}: this run has no best checkpoint yet: training has not come to its first validation. "
                 "Wait, go on with `nmt train --resume`, or name a checkpoint with --checkpoint."
             )
-        where = choose_device(device)
+        where = choose_device("cpu" if int8 and device == "auto" else device)
+        if int8:
+            refuse_int8(where)  # before the weights are read
         content = load_checkpoint(checkpoint or run.best)
         tokenizers = Tokenizers.load(run.tokenizer)
         model = build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         restore_weights(model, content["model"], checkpoint or run.best)
         shift = config.training.alignment_shift
-        return cls(model.to(where), tokenizers, search or config.search, longest_source(config), where, shift)
+        return cls(model.to(where), tokenizers, search or config.search, longest_source(config), where, shift, int8)
 
     def translate(
         self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import NmtError
+from nmt.model.recurrent import cell_weights
 
 if TYPE_CHECKING:
     from nmt.model.seq2seq import Seq2Seq
@@ -54,10 +55,10 @@ class QuantizedLinear(nn.Module):
 class QuantizedCell(nn.Module):
     """One step of a GRU or LSTM layer in one direction; its two products are `QuantizedLinear`."""
 
-    def __init__(self, layer: nn.RNNBase) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.input = QuantizedLinear(layer.weight_ih_l0, layer.bias_ih_l0)
-        self.state = QuantizedLinear(layer.weight_hh_l0, layer.bias_hh_l0)
+        w_input, w_state, b_input, b_state = cell_weights(layer)
+        self.input, self.state = QuantizedLinear(w_input, b_input), QuantizedLinear(w_state, b_state)
 
     def forward(self, x_NX: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The next h of a GRU, or h and c of an LSTM, each [N, H], from those before."""
@@ -83,13 +84,7 @@ def quantized(model: Seq2Seq) -> Seq2Seq:
     Raises:
         NmtError: if the model is not on a CPU, or this torch has no fast int8 product.
     """
-    device = model.output.weight.device
-    if device.type != "cpu":
-        raise NmtError(f"int8 is for CPUs, and the model is on {device}: add --device cpu, or leave --int8 out.")
-    if not (hasattr(torch, "_int_mm") and torch.backends.mkldnn.is_available()):
-        raise NmtError(
-            f"torch {torch.__version__} has no int8 products on this machine (they come with oneDNN): leave --int8 out."
-        )
+    refuse_int8(model.output.weight.device)
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     result = copy.deepcopy(model, shared)
     decoder = result.decoder
@@ -101,6 +96,20 @@ def quantized(model: Seq2Seq) -> Seq2Seq:
     for index, layer in enumerate(decoder.rnn.layers):
         decoder.rnn.layers[index] = QuantizedCell(layer)
     return result
+
+
+def refuse_int8(device: torch.device) -> None:
+    """Refuses a machine that has no fast int8 product.
+
+    Raises:
+        NmtError: for a device that is no CPU, or a torch without oneDNN.
+    """
+    if device.type != "cpu":
+        raise NmtError(f"--int8 is for CPUs, and the device is {device}: add --device cpu, or leave --int8 out.")
+    if not (hasattr(torch, "_int_mm") and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
+        raise NmtError(
+            f"torch {torch.__version__} has no fast int8 products here, as it has no oneDNN: leave --int8 out."
+        )
 
 
 @cache
