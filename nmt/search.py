@@ -76,6 +76,8 @@ class _Books:
 
     def finish(self, rows: Array, columns: Array, found: Continuations, step: int, limited: bool) -> None:
         """Files continuations (`rows` of the live sentences, `columns` of their C) as finished after `step` tokens."""
+        if not len(rows):
+            return
         log_prob = found.log_probs_BC[rows, columns]
         sentence = self.live_B[rows]
         score = log_prob / length_penalty(step, self.alpha)

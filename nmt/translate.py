@@ -100,12 +100,13 @@ class Translator:
     """A model with its tokenizers and search settings.
 
     `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`. With `int8`
-    the search multiplies in 8 bits, on a CPU alone (`nmt.model.quantized`); forced decoding never does.
+    the search multiplies in 8 bits, on a CPU alone (`nmt.model.quantized`); forced decoding never does. `frozen`: the
+    model's weights will not change.
     """
 
     def __init__(
         self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device,
-        alignment_shift: int = 0, int8: bool = False,
+        alignment_shift: int = 0, int8: bool = False, frozen: bool = False,
     ) -> None:  # fmt: skip
         self.model = model.eval()
         self.tokenizers = tokenizers
@@ -113,7 +114,7 @@ class Translator:
         self.max_source = max_source
         self.alignment_shift = alignment_shift
         self.int8 = int8
-        self.stepper = TorchStepper(quantized(model) if int8 else model, (PAD, UNK, BOS), device)
+        self.stepper = TorchStepper(quantized(model) if int8 else model, (PAD, UNK, BOS), device, frozen)
 
     @classmethod
     def load(
@@ -141,7 +142,16 @@ class Translator:
         model = build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         restore_weights(model, content["model"], checkpoint or run.best)
         shift = config.training.alignment_shift
-        return cls(model.to(where), tokenizers, search or config.search, longest_source(config), where, shift, int8)
+        return cls(
+            model.to(where),
+            tokenizers,
+            search or config.search,
+            longest_source(config),
+            where,
+            shift,
+            int8,
+            frozen=True,
+        )
 
     def translate(
         self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False

@@ -132,7 +132,7 @@ class Bound:
                 room = self.outputs.get((out_size, whole))
                 if room is None or len(room) < len(x):
                     self.outputs[out_size, whole] = torch.empty(len(x), out_size, dtype=dtype, device=device)
-                self.weights[id(matrix)] = (matrix * 100).to(torch.int8).t() if whole else matrix.t()
+                self.weights[id(matrix)] = (matrix * 100).to(torch.int8).t() if whole else matrix.t().contiguous()
 
     @torch.inference_mode()
     def run(self) -> None:

@@ -26,12 +26,15 @@ class StepState:
 
 
 class TorchStepper:
-    """`Stepper` by a `Seq2Seq`; `banned` are ids that no hypothesis may hold (pad, unk, bos)."""
+    """`Stepper` by a `Seq2Seq`; `banned` are ids that no hypothesis may hold (pad, unk, bos).
 
-    def __init__(self, model: Seq2Seq, banned: Sequence[int], device: torch.device) -> None:
+    `frozen` promises that the model's weights will not change, which makes a search faster.
+    """
+
+    def __init__(self, model: Seq2Seq, banned: Sequence[int], device: torch.device, frozen: bool = False) -> None:
         self.model = model
         self.device = device
-        self.selection = Selection(model.output, banned, device)
+        self.selection = Selection(model.output, banned, device, frozen)
 
     @torch.inference_mode()
     def begin(self, sources: Sequence[Sequence[int]]) -> StepState:

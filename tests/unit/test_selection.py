@@ -67,6 +67,17 @@ def test_rows_at_a_time_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @torch.no_grad()
+def test_frozen_weights_change_nothing_and_others_may_change() -> None:
+    output, readout_NR, before_N = nn.Linear(6, 150), torch.randn(4, 6), -torch.rand(4)
+    frozen, free = (Selection(output, [0], torch.device("cpu"), kind) for kind in (True, False))
+    for one, other in zip(frozen.best(readout_NR, before_N, 2, 4), free.best(readout_NR, before_N, 2, 4), strict=True):
+        torch.testing.assert_close(one, other)
+    output.weight.data.mul_(2)
+    best_BC, _, _ = free.best(readout_NR, before_N, 2, 4)
+    torch.testing.assert_close(best_BC, plain(output, readout_NR, before_N, 2, 4, [0]))
+
+
+@torch.no_grad()
 def test_a_banned_word_that_takes_nearly_all_probability_still_counts() -> None:
     output = nn.Linear(2, 9)
     output.bias[0] = 500.0
