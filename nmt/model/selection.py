@@ -26,7 +26,7 @@ class Selection:
     """Projects readouts to the vocabulary and keeps the best continuations.
 
     `banned` are ids that are never chosen; they count in the normalisation, so that a hypothesis has the score that
-    forced decoding gives it. `frozen`: the weights will not change, so that a copy of them in a faster order may be kept.
+    forced decoding gives it. `frozen`: the weights will not change, so that a copy in a faster order may be kept.
     """
 
     def __init__(
