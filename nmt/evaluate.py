@@ -204,6 +204,7 @@ def evaluate_split(
     search: SearchConfig | None = None,
     device: str = "auto",
     batch_tokens: int = 4096,
+    int8: bool = False,
     translator: Translator | None = None,
     pairs: Sequence[tuple[str, str]] | None = None,
 ) -> EvaluationResult:
@@ -221,7 +222,8 @@ def evaluate_split(
         search: settings of the search; None for the run's own.
         device: `auto`, `cpu`, `cuda`, `cuda:1`.
         batch_tokens: source pieces a batch of translation.
-        translator: an already loaded one, which then decides checkpoint, search and device.
+        int8: multiply in 8 bits; NAME then ends in `.int8`, and the stored search settings say so.
+        translator: an already loaded one, which then decides checkpoint, search, device and int8.
         pairs: the split's text where the caller has it at hand, so that no source is read again.
 
     Raises:
@@ -245,11 +247,12 @@ def evaluate_split(
     check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
     _warn_of_tokenized(pairs, reporter)
     if translator is None:
-        translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search)
+        translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
+    if translator.int8:
+        name = f"{name}.int8"
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
-    result = _score(
-        config, pairs, translations, name, _relative(checkpoint or run.best, run), translator.search, seconds, files
-    )
+    settings = translator.search.model_dump(mode="json") | ({"int8": True} if translator.int8 else {})
+    result = _score(config, pairs, translations, name, _relative(checkpoint or run.best, run), settings, seconds, files)
     _write(run, result, [translation.text for translation in translations])
     return result
 
@@ -363,7 +366,7 @@ def _score(
     translations: Sequence[Translation],
     name: str,
     checkpoint: str,
-    search: SearchConfig,
+    search: dict[str, Any],
     seconds: float,
     files: dict[str, str],
 ) -> EvaluationResult:
@@ -385,7 +388,7 @@ def _score(
         sentences=len(pairs),
         checkpoint=checkpoint,
         metrics=scores,
-        search=search.model_dump(mode="json"),
+        search=search,
         length_limited=sum(translation.length_limited for translation in translations),
         truncated=sum(translation.truncated for translation in translations),
         length_ratio=_length_ratio(hypotheses, references, _bleu(tgt_lang, tokenize)),

@@ -76,6 +76,8 @@ class _Books:
 
     def finish(self, rows: Array, columns: Array, found: Continuations, step: int, limited: bool) -> None:
         """Files continuations (`rows` of the live sentences, `columns` of their C) as finished after `step` tokens."""
+        if not len(rows):
+            return
         log_prob = found.log_probs_BC[rows, columns]
         sentence = self.live_B[rows]
         score = log_prob / length_penalty(step, self.alpha)
@@ -93,11 +95,11 @@ class _Books:
         for column, values in zip(vars(self.finished).values(), entry, strict=True):
             column.append(values)
         np.add.at(self.finished_B, sentence, 1)
-        for number, value in zip(sentence, score, strict=True):
-            best_N = self.best_scores_BN[number]
-            if value > best_N[0]:
-                best_N[0] = value
-                best_N.sort()
+        touched = self.live_B[np.unique(rows)]
+        scores_BC = np.full((len(self.best_scores_BN), found.log_probs_BC.shape[1]), -np.inf)
+        scores_BC[sentence, columns] = score
+        ascending_BX = np.sort(np.concatenate([self.best_scores_BN[touched], scores_BC[touched]], 1), 1)
+        self.best_scores_BN[touched] = ascending_BX[:, -self.n_best :]
 
     def coverage_penalties(self, rows: Array, parents: Array, weights_BKS: Array) -> Array:
         """cp of hypotheses that end now: those continuing beam rows `parents` of the live sentences `rows`."""

@@ -16,6 +16,7 @@ from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
 from nmt.data.words import Range, decode_words, encode_words
 from nmt.errors import NmtError
 from nmt.model.forced import force
+from nmt.model.quantized import quantized, refuse_int8
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
 from nmt.model.torch_stepper import TorchStepper
@@ -98,28 +99,34 @@ class Forced:
 class Translator:
     """A model with its tokenizers and search settings.
 
-    `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`.
+    `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`. With `int8`
+    the search multiplies in 8 bits, on a CPU alone (`nmt.model.quantized`); forced decoding never does. `frozen`: the
+    model's weights will not change.
     """
 
     def __init__(
         self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device,
-        alignment_shift: int = 0,
+        alignment_shift: int = 0, int8: bool = False, frozen: bool = False,
     ) -> None:  # fmt: skip
         self.model = model.eval()
         self.tokenizers = tokenizers
         self.search = search
         self.max_source = max_source
         self.alignment_shift = alignment_shift
-        self.stepper = TorchStepper(model, (PAD, UNK, BOS), device)
+        self.int8 = int8
+        self.stepper = TorchStepper(quantized(model) if int8 else model, (PAD, UNK, BOS), device, frozen)
 
     @classmethod
     def load(
-        cls, run: RunDir, *, checkpoint: Path | None = None, device: str = "auto", search: SearchConfig | None = None
-    ) -> Translator:
+        cls, run: RunDir, *, checkpoint: Path | None = None, device: str = "auto", search: SearchConfig | None = None,
+        int8: bool = False,
+    ) -> Translator:  # fmt: skip
         """The translator of a run: its best checkpoint unless another is named, its own search settings likewise.
 
+        With `int8` the device `auto` is the CPU.
+
         Raises:
-            NmtError: if the run has no checkpoint yet, or its parts do not fit together.
+            NmtError: if the run has no checkpoint yet, or its parts do not fit together, or int8 is not to be had.
         """
         config = load_config(str(run.config))
         if checkpoint is None and not run.best.is_file():
@@ -127,13 +134,24 @@ class Translator:
                 f"{run.path}: this run has no best checkpoint yet: training has not come to its first validation. "
                 "Wait, go on with `nmt train --resume`, or name a checkpoint with --checkpoint."
             )
-        where = choose_device(device)
+        where = choose_device("cpu" if int8 and device == "auto" else device)
+        if int8:
+            refuse_int8(where)  # before the weights are read
         content = load_checkpoint(checkpoint or run.best)
         tokenizers = Tokenizers.load(run.tokenizer)
         model = build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         restore_weights(model, content["model"], checkpoint or run.best)
         shift = config.training.alignment_shift
-        return cls(model.to(where), tokenizers, search or config.search, longest_source(config), where, shift)
+        return cls(
+            model.to(where),
+            tokenizers,
+            search or config.search,
+            longest_source(config),
+            where,
+            shift,
+            int8,
+            frozen=True,
+        )
 
     def translate(
         self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False
@@ -157,17 +175,19 @@ class Translator:
             encoded = encode_words(self.tokenizers.src, texts)
         else:
             encoded = [(ids, []) for ids in self.tokenizers.src.encode(texts)]
-        results = [_BLANK] * len(lines)
         filled = [place for place, (row, _) in enumerate(encoded) if row and lines[place].strip()]
         sources = [[*encoded[place][0][: self.max_source], EOS] for place in filled]
+        found: list[list[Hypothesis]] = [[]] * len(filled)
         most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
         for batch in by_length([len(source) for source in sources], batch_tokens, most):
-            found = self._search([sources[place] for place in batch], n_best, keep_weights)
-            for place, hypotheses in zip(batch.tolist(), found, strict=True):
-                if not hypotheses:
+            hypotheses = self._search([sources[place] for place in batch], n_best, keep_weights)
+            for place, best in zip(batch.tolist(), hypotheses, strict=True):
+                if not best:
                     raise _broken_model()
-                line = filled[place]
-                results[line] = self._translation(hypotheses, *encoded[line])
+                found[place] = best
+        results = [_BLANK] * len(lines)
+        for line, translation in zip(filled, self._translations(found, [encoded[line] for line in filled])):
+            results[line] = translation
         return results
 
     def force(
@@ -253,30 +273,34 @@ class Translator:
             keep_weights=keep_weights,
         )
 
-    def _translation(self, hypotheses: list[Hypothesis], source: list[int], words: list[int]) -> Translation:
-        ids = [list(hypothesis.tokens) for hypothesis in hypotheses]
-        if hypotheses[0].weights is not None:
-            texts = decode_words(self.tokenizers.tgt, ids)
+    def _translations(
+        self, found: Sequence[Sequence[Hypothesis]], encoded: Sequence[tuple[list[int], list[int]]]
+    ) -> Iterator[Translation]:
+        """The results of sentences from their hypotheses and the pieces of their sources, in order."""
+        # SentencePiece decodes all at once, on all cores: a call costs more than a sentence.
+        ids = [hypothesis.tokens for hypotheses in found for hypothesis in hypotheses]
+        if found and found[0][0].weights is not None:
+            texts = iter(decode_words(self.tokenizers.tgt, ids))
         else:
-            texts = [(text, []) for text in self.tokenizers.tgt.decode(ids)]
-        candidates = tuple(
-            Candidate(
-                text,
-                tuple(self.tokenizers.tgt.pieces(list(hypothesis.tokens))),
-                hypothesis.score,
-                hypothesis.log_prob,
-                hypothesis.length_limited,
-                hypothesis.weights,
-                tuple(numbers),
-            )
-            for (text, numbers), hypothesis in zip(texts, hypotheses, strict=True)
-        )
+            texts = ((text, []) for text in self.tokenizers.tgt.decode(ids))
         kept = slice(self.max_source)
-        return Translation(
-            candidates,
-            tuple(self.tokenizers.src.pieces(source[kept])),
-            len(source) > self.max_source,
-            tuple(words[kept]),
+        for hypotheses, (source, words) in zip(found, encoded, strict=True):
+            yield Translation(
+                tuple(self._candidate(hypothesis, *next(texts)) for hypothesis in hypotheses),
+                tuple(self.tokenizers.src.pieces(source[kept])),
+                len(source) > self.max_source,
+                tuple(words[kept]),
+            )
+
+    def _candidate(self, hypothesis: Hypothesis, text: str, words: list[int]) -> Candidate:
+        return Candidate(
+            text,
+            tuple(self.tokenizers.tgt.pieces(hypothesis.tokens)),
+            hypothesis.score,
+            hypothesis.log_prob,
+            hypothesis.length_limited,
+            hypothesis.weights,
+            tuple(words),
         )
 
     def stream(

@@ -102,6 +102,10 @@ DeviceOption = Annotated[
         "--device", callback=checked_device, metavar="NAME", help="auto, cpu, cuda, or one GPU such as cuda:1."
     ),
 ]
+Int8Option = Annotated[
+    bool,
+    typer.Option("--int8", help="Multiply in 8 bits: on a CPU faster, the translations almost the same."),
+]
 
 
 def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
@@ -153,11 +157,11 @@ def search_settings(
     return search_with(config.search, changes)
 
 
-def load_translator(run: RunDir, checkpoint: Path | None, device: str, search: SearchConfig) -> Translator:
+def load_translator(run: RunDir, checkpoint: Path | None, device: str, search: SearchConfig, int8: bool) -> Translator:
     """Return the run's translator; `torch` is imported here."""
     from nmt.translate import Translator
 
-    return Translator.load(run, checkpoint=checkpoint, device=device, search=search)
+    return Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
 
 
 @contextmanager

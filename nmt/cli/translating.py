@@ -16,6 +16,7 @@ from nmt.cli.options import (
     CoveragePenaltyOption,
     DeviceOption,
     InputOption,
+    Int8Option,
     LengthPenaltyOption,
     OutputOption,
     RunOption,
@@ -59,6 +60,7 @@ def translate(
     coverage_penalty: CoveragePenaltyOption = None,
     checkpoint: CheckpointOption = None,
     device: DeviceOption = "auto",
+    int8: Int8Option = False,
     form: FormatOption = None,
 ) -> None:
     """Translate text, line by line: N lines in, N lines out, in order.
@@ -90,7 +92,7 @@ def translate(
     opened = open_run(run)
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
         search = search_settings(opened, beam, length_penalty, coverage_penalty, n_best)
-        translator = load_translator(opened, checkpoint, device, search)
+        translator = load_translator(opened, checkpoint, device, search, int8)
         with replacing(output) if output is not None else standard_output() as out:
             blocks = read_blocks(stream, name)
             weighed = form is not Format.text
@@ -131,6 +133,7 @@ def evaluate(
     coverage_penalty: CoveragePenaltyOption = None,
     batch_tokens: BatchOption = 4096,
     device: DeviceOption = "auto",
+    int8: Int8Option = False,
 ) -> None:
     """Translate a test set and score it: BLEU, chrF, TER with 95 % intervals, and BLEU by source length.
 
@@ -139,7 +142,8 @@ def evaluate(
     nmt eval --run runs/luong --split dev --beam 1
     nmt eval --src news.en --tgt news.de
 
-    The scores, a CSV file and a plot by length, and the translations are written to eval/ in the run's folder.
+    The scores, a CSV file and a plot by length, and the translations are written to eval/ in the run's folder;
+    with --int8 under names of their own.
     """
     if (src is None) != (tgt is None):
         raise typer.BadParameter("--src and --tgt go together.", param_hint="'--src'")
@@ -161,6 +165,7 @@ def evaluate(
             search=search_settings(opened, beam, length_penalty, coverage_penalty),
             device=device,
             batch_tokens=batch_tokens,
+            int8=int8,
         )
         if result.truncated:
             reporter.warning(too_long(result.truncated))

@@ -15,6 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from nmt.model.precision import large_product
 
+PAIRS = 2**18  # values of query + key at a time where no gradient is wanted: 1 MiB, which a core's cache holds
+GPU_PAIRS = 2**25  # there the many small parts would cost more
+
 
 def masked_softmax(scores_BKS: Tensor, mask_BS: Tensor) -> Tensor:
     """Weights over the real positions of each row; exactly 0 on padding (mask False)."""
@@ -103,6 +106,26 @@ def additive_slope(pairs_BSA: Tensor, grad_BS: Tensor) -> tuple[Tensor, Tensor]:
     return torch.addcmul(one, tanh_BSA, tanh_BSA, value=-1, out=tanh_BSA), grad_v_A.squeeze(0)
 
 
+def additive_scores(
+    query_BKA: Tensor, keys_BSA: Tensor, v_A: Tensor, coverage_BKS: Tensor | None, u_A: Tensor | None
+) -> Tensor:
+    """What `_AdditiveScores` computes, without gradients: so many pairs at a time that they stay in the cache."""
+    batch, queries, size = query_BKA.shape
+    width = keys_BSA.shape[1]
+    values = GPU_PAIRS if query_BKA.is_cuda else PAIRS
+    some_queries = max(1, min(queries, values // (width * size)))
+    sentences = max(1, values // (some_queries * width * size))
+    scores_BKS = query_BKA.new_empty(batch, queries, width)
+    for first in range(0, batch, sentences):
+        for k in range(0, queries, some_queries):
+            part = (slice(first, first + sentences), slice(k, k + some_queries))
+            pairs_BKSA = keys_BSA[part[0]].unsqueeze(1) + query_BKA[part].unsqueeze(2)
+            if coverage_BKS is not None and u_A is not None:
+                pairs_BKSA.addcmul_(coverage_BKS[part].unsqueeze(3), u_A)
+            scores_BKS[part] = pairs_BKSA.tanh_() @ v_A
+    return scores_BKS
+
+
 class AdditiveScore(nn.Module):
     """e = v_a·tanh(W_a s + U_a h), without biases (Bahdanau et al. 2015, appendix A.1.2).
 
@@ -139,6 +162,8 @@ class AdditiveScore(nn.Module):
         u_A: Tensor | None,
     ) -> Tensor:  # fmt: skip
         query_BKA = self.query(query_BKH)
+        if rows_BKW is None and not torch.is_grad_enabled():
+            return additive_scores(query_BKA, keys_BSA, self.v, coverage_BKS, u_A)
         scores: Tensor = _AdditiveScores.apply(  # type: ignore[no-untyped-call]
             query_BKA, keys_BSA, self.v, rows_BKW, coverage_BKS, u_A
         )

@@ -61,6 +61,17 @@ def cell_weights(layer: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return cast(tuple[Tensor, Tensor, Tensor, Tensor], tuple(getattr(layer, name) for name in names))
 
 
+def step_cell(layer: nn.Module, x_NX: Tensor, state: Hidden) -> Hidden:
+    """The next h of a GRU layer, or h and c of an LSTM layer, from those before."""
+    match layer:
+        case nn.GRU():
+            return (torch.gru_cell(x_NX, state[0], *cell_weights(layer)),)
+        case nn.LSTM():
+            return torch.lstm_cell(x_NX, state, *cell_weights(layer))
+        case _:  # a cell that can do no more than step, as those of `nmt.model.quantized`
+            return cast(Hidden, layer(x_NX, state))
+
+
 class RecurrentStack(nn.Module):
     """One or more GRU or LSTM layers in one direction; `step` and `sequence` compute the same function."""
 
@@ -89,11 +100,9 @@ class RecurrentStack(nn.Module):
         for index, layer in enumerate(self.layers):
             if index > 0:
                 x_NX = self.dropout(x_NX.unsqueeze(1)).squeeze(1)
-            if self.cell == "gru":
-                x_NX = torch.gru_cell(x_NX, hidden[index], *cell_weights(layer))
-            else:
-                x_NX, cell_NH = torch.lstm_cell(x_NX, (hidden[index], hidden[count + index]), *cell_weights(layer))
-                cells.append(cell_NH)
+            before = (hidden[index],) if self.cell == "gru" else (hidden[index], hidden[count + index])
+            x_NX, *cell = step_cell(layer, x_NX, before)
+            cells += cell
             states.append(x_NX)
         return (*states, *cells)
 

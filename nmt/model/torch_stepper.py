@@ -1,11 +1,10 @@
 """The model's side of a search: one step for all live sentences, reduced to the best continuations of each.
 
-Axes: B live sentences, K hypotheses of a sentence, N = B x K rows, S source positions, C continuations, V vocabulary.
+Axes: B live sentences, K hypotheses of a sentence, N = B x K rows, S source positions, C continuations.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.model.decoder import DecoderState, Memory
+from nmt.model.selection import Selection
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.stepper import Array, Continuations
 
@@ -26,12 +26,15 @@ class StepState:
 
 
 class TorchStepper:
-    """`Stepper` by a `Seq2Seq`; `banned` are ids that no hypothesis may hold (pad, unk, bos)."""
+    """`Stepper` by a `Seq2Seq`; `banned` are ids that no hypothesis may hold (pad, unk, bos).
 
-    def __init__(self, model: Seq2Seq, banned: Sequence[int], device: torch.device) -> None:
+    `frozen` promises that the model's weights will not change, which makes a search faster.
+    """
+
+    def __init__(self, model: Seq2Seq, banned: Sequence[int], device: torch.device, frozen: bool = False) -> None:
         self.model = model
         self.device = device
-        self.banned = torch.tensor(list(banned), device=device)
+        self.selection = Selection(model.output, banned, device, frozen)
 
     @torch.inference_mode()
     def begin(self, sources: Sequence[Sequence[int]]) -> StepState:
@@ -42,26 +45,16 @@ class TorchStepper:
 
     @torch.inference_mode()
     def step(self, state: StepState, tokens_BK: Array, log_probs_BK: Array, width: int) -> Continuations:
-        """Feeds each hypothesis its last word; the `width` best continuations of each sentence, best first.
-
-        Log-probabilities are normalised over the whole vocabulary before banned ids are taken out, so that a
-        hypothesis has the score that forced decoding gives it.
-        """
+        """Feeds each hypothesis its last word; the `width` best continuations of each sentence, best first."""
         batch, beam = tokens_BK.shape
         embedded_ND = self.model.tgt_embedding(torch.from_numpy(tokens_BK.reshape(-1)).to(self.device))
         readout_NR, decoder, weights_NS = self.model.decoder.step(embedded_ND, state.decoder, state.memory)
-        logits_NV = self.model.output(readout_NR)
-        logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
-        before_N1 = torch.from_numpy(log_probs_BK.reshape(-1, 1)).to(logits_NV)
-        totals_NV = logits_NV.add_(before_N1 - logits_NV.logsumexp(-1, keepdim=True))
-        totals_NV[:, self.banned] = -math.inf
-        vocabulary = totals_NV.shape[1]
-        totals_BM = totals_NV.view(batch, beam * vocabulary)
-        best_BC, index_BC = totals_BM.topk(min(width, beam * vocabulary), -1)
+        before_N = torch.from_numpy(log_probs_BK.reshape(-1)).to(self.device)
+        best_BC, parents_BC, tokens_BC = self.selection.best(readout_NR, before_N, beam, width)
         return Continuations(
             log_probs_BC=best_BC.double().cpu().numpy(),
-            parents_BC=(index_BC // vocabulary).cpu().numpy(),
-            tokens_BC=(index_BC % vocabulary).cpu().numpy(),
+            parents_BC=parents_BC.cpu().numpy(),
+            tokens_BC=tokens_BC.cpu().numpy(),
             weights_BKS=weights_NS.view(batch, beam, -1).float().cpu().numpy(),
             state=StepState(state.memory, decoder),
         )

@@ -160,3 +160,17 @@ def test_keys_in_any_memory_layout_get_their_gradient() -> None:
     assert gradients[0] is not None
     assert gradients[0].abs().sum() > 0
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("values", [1, 60, 10**6])
+@pytest.mark.parametrize("covered", [False, True])
+def test_scores_without_gradients_are_those_with_them(
+    values: int, covered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt.model.attention.PAIRS", values)
+    score = AdditiveScore(4, 6, 5, coverage=covered).double()
+    query_BKH, keys_BSA = torch.randn(3, 4, 4).double(), torch.randn(3, 7, 5).double()
+    coverage_BKS = torch.rand(3, 4, 7).double() if covered else None
+    expected = score(query_BKH, keys_BSA, coverage_BKS)
+    with torch.no_grad():
+        torch.testing.assert_close(score(query_BKH, keys_BSA, coverage_BKS), expected)

@@ -240,6 +240,7 @@ class FakeTranslator:
     calls: list[int] = field(default_factory=list)
     loaded: dict[str, Any] = field(default_factory=dict)
     search: SearchConfig = field(default_factory=SearchConfig)
+    int8: bool = False
 
     def translate(self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096) -> list[FakeTranslation]:
         self.calls.append(len(lines))
@@ -271,6 +272,7 @@ def translator(monkeypatch: pytest.MonkeyPatch) -> FakeTranslator:
     def load(run: RunDir, **settings: Any) -> FakeTranslator:
         fake.loaded.update(settings)
         fake.search = settings["search"] or load_config(str(run.config)).search
+        fake.int8 = settings["int8"]
         return fake
 
     monkeypatch.setattr(nmt.translate.Translator, "load", load)
@@ -313,6 +315,15 @@ def test_the_best_checkpoint_is_used_unless_another_is_named(run: RunDir, transl
     result = evaluate(run, checkpoint=run.last, search=SearchConfig(beam_size=1))
     assert translator.loaded["checkpoint"] == run.last
     assert (result.checkpoint, result.search["beam_size"]) == ("checkpoints/last.pt", 1)
+
+
+def test_an_int8_evaluation_has_a_record_of_its_own(run: RunDir, translator: FakeTranslator) -> None:
+    plain, rounded = evaluate(run), evaluate(run, int8=True)
+    assert (plain.split, rounded.split) == ("test", "test.int8")
+    assert rounded.search == {**plain.search, "int8": True}
+    assert json.loads((run.eval / "test.int8.json").read_text())["search"]["int8"] is True
+    assert "int8" not in json.loads((run.eval / "test.json").read_text())["search"]
+    assert (run.eval / "test.int8.hyp.txt").is_file()
 
 
 def test_files_are_scored_under_their_own_name(run: RunDir, translator: FakeTranslator, tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""The output projection of a search step, reduced at once to the best continuations of each sentence.
+
+Logits are made for some rows at a time in one array that is used again: it stays in the processor's cache, and no array
+of all rows is ever made. The best of a row lie in the blocks of columns with the largest maxima, so only those blocks
+are sorted.
+
+Axes: B sentences, K hypotheses of a sentence, N = B x K rows, R readout size, V vocabulary, Q blocks of a row,
+P = Q x BLOCK columns (V of them real), C continuations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from nmt.model.quantized import QuantizedLinear
+
+BLOCK = 64  # columns
+ROWS = 320  # of logits at a time: enough for a fast product; with 8000 words 10 MB
+
+
+class Selection:
+    """Projects readouts to the vocabulary and keeps the best continuations.
+
+    `banned` are ids that are never chosen; they count in the normalisation, so that a hypothesis has the score that
+    forced decoding gives it. `frozen`: the weights will not change, so that a copy in a faster order may be kept.
+    """
+
+    def __init__(
+        self, output: nn.Linear | QuantizedLinear, banned: Sequence[int], device: torch.device, frozen: bool = False
+    ) -> None:
+        self.output = output
+        # By rows of inputs a product of a few readouts takes about half the time: it reads the weights once, in order.
+        self.weight_RV: Tensor | None = None
+        if frozen and isinstance(output, nn.Linear) and device.type == "cpu":
+            self.weight_RV = output.weight.detach().t().contiguous()
+        self.vocabulary = output.out_features
+        self.blocks = -(-self.vocabulary // BLOCK)
+        self.banned = torch.tensor(list(banned), device=device)
+        self.logits_NP = torch.empty(0, self.blocks * BLOCK, device=device)
+        self.powers_NP = self.logits_NP
+
+    def best(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities of whole hypotheses, parents and words of the best continuations, each [B, C], best first.
+
+        `before_N` are the log-probabilities of the hypotheses so far, of each sentence's `beam` one after the other.
+        C is `width`, or all continuations where there are fewer.
+        """
+        rows = max(1, ROWS // beam) * beam
+        parts = [
+            self._best_of(readout_NR[start : start + rows], before_N[start : start + rows], beam, width)
+            for start in range(0, len(readout_NR), rows)
+        ]
+        best_BC, parents_BC, tokens_BC = (torch.cat(part) if len(parts) > 1 else part[0] for part in zip(*parts))
+        return best_BC, parents_BC, tokens_BC
+
+    def _best_of(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """`best` of rows that are few enough to be projected at once."""
+        logits_NP, powers_NP = self._arrays(readout_NR)
+        logits_NV = logits_NP[:, : self.vocabulary]
+        project(self.output, readout_NR, logits_NV, self.weight_RV)
+        banned_NX = logits_NV[:, self.banned]
+        logits_NV.index_fill_(1, self.banned, -math.inf)
+        peaks_NQ = logits_NP.view(-1, self.blocks, BLOCK).amax(-1)
+        peak_N1 = peaks_NQ.amax(-1, keepdim=True)
+        total_N1 = torch.sub(logits_NP, peak_N1, out=powers_NP).exp_().sum(-1, keepdim=True).log_().add_(peak_N1)
+        # A banned word may be so much more probable than all others that its power has no value beside theirs.
+        total_N1 = total_N1.logaddexp(banned_NX.logsumexp(-1, keepdim=True))
+        shift_N1 = before_N.to(logits_NP).unsqueeze(1) - total_N1
+        return best_of_blocks(logits_NP, peaks_NQ, shift_N1, beam, min(width, beam * self.vocabulary), self.vocabulary)
+
+    def _arrays(self, readout_NR: Tensor) -> tuple[Tensor, Tensor]:
+        """Room for the rows' logits, which are -inf beyond the vocabulary, and for their powers."""
+        dtype = torch.promote_types(readout_NR.dtype, torch.float32)
+        if len(self.logits_NP) < len(readout_NR) or self.logits_NP.dtype != dtype:
+            shape = (len(readout_NR), self.blocks * BLOCK)
+            self.logits_NP = torch.full(shape, -math.inf, dtype=dtype, device=readout_NR.device)
+            self.powers_NP = torch.empty_like(self.logits_NP)
+        return self.logits_NP[: len(readout_NR)], self.powers_NP[: len(readout_NR)]
+
+
+def project(
+    output: nn.Linear | QuantizedLinear, readout_NR: Tensor, out_NV: Tensor, weight_RV: Tensor | None = None
+) -> None:
+    """Writes the product into `out_NV`; `weight_RV` is a copy of the weights to be used instead."""
+    if isinstance(output, QuantizedLinear):
+        output.write(readout_NR, out_NV)
+    elif readout_NR.dtype == out_NV.dtype:
+        weight_RV = output.weight.t() if weight_RV is None else weight_RV
+        torch.addmm(output.bias, readout_NR, weight_RV, out=out_NV)
+    else:
+        out_NV.copy_(output(readout_NR))
+
+
+def best_of_blocks(
+    logits_NP: Tensor, peaks_NQ: Tensor, shift_N1: Tensor, beam: int, width: int, vocabulary: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The `width` largest of logits + shift over the `beam` rows of each sentence: values, rows 0 … K-1 and columns.
+
+    `peaks_NQ` are the maxima of the blocks. A value outside the blocks with the `width` largest maxima has `width`
+    others that are as large: the order among equals is left open, as torch.topk leaves it.
+    """
+    batch, blocks = len(logits_NP) // beam, peaks_NQ.shape[1]
+    scores_BM = (peaks_NQ + shift_N1).view(batch, beam * blocks)
+    chosen_BX = scores_BM.topk(min(width, beam * blocks), -1, sorted=False).indices
+    starts_B1 = torch.arange(0, batch * beam * blocks, beam * blocks, device=chosen_BX.device).unsqueeze(1)
+    parents_BX = chosen_BX // blocks
+    values = logits_NP.view(-1, BLOCK).index_select(0, (chosen_BX + starts_B1).view(-1)).view(*chosen_BX.shape, BLOCK)
+    values += shift_N1.view(batch, beam).gather(1, parents_BX).unsqueeze(2)
+    best_BC, place_BC = values.view(batch, -1).topk(width, -1)
+    slot_BC = place_BC // BLOCK
+    columns_BC = chosen_BX.gather(1, slot_BC) % blocks * BLOCK + place_BC % BLOCK
+    # Beyond the vocabulary everything is -inf; a column that is never used is still one that exists.
+    return best_BC, parents_BX.gather(1, slot_BC), columns_BC.clamp_(max=vocabulary - 1)
