@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models import ATTENTIVE, DECODERS, small_batch, small_model
+from models import ATTENTIVE, DECODERS, VOCABULARY, small_batch, small_model
 
 from nmt.config import BahdanauConfig, EncoderConfig, ModelConfig
+from nmt.model import devices
 from nmt.model.decoder import Decoder
-from nmt.model.recurrence import BahdanauLoop
+from nmt.model.recurrence import BahdanauLoop, FeedingLoop
 from nmt.model.seq2seq import Seq2Seq, build_model
+from nmt.training.loss import token_losses
 
 
 def step_by_step(model: Seq2Seq) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,6 +68,55 @@ def test_gradients_of_bahdanaus_loop_equal_numerical_ones(coverage: bool) -> Non
         return BahdanauLoop.apply(*args[:4], mask_BS, *args[4:8], u_A)  # type: ignore[no-any-return, no-untyped-call]
 
     assert torch.autograd.gradcheck(loop, tensors)
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_gradients_of_the_loop_with_input_feeding_equal_numerical_ones(additive: bool) -> None:
+    torch.manual_seed(2)
+    steps, batch, positions, e, h, r = 3, 2, 4, 3, 2, 5
+    a = 4 if additive else h
+    shapes = ((steps, batch, 3 * h), (batch, h), (batch, positions, a), (batch, positions, e))
+    shapes += ((3 * h, r), (3 * h, h), (3 * h,), (r, h + e), *(((a, h), (a,)) if additive else ()))
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
+
+    def loop(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        score = args[8:] if additive else (None, None)
+        return FeedingLoop.apply(*args[:4], mask_BS, *args[4:8], 0.7, *score)  # type: ignore[no-any-return, no-untyped-call]
+
+    assert torch.autograd.gradcheck(loop, tensors)
+
+
+SINGLE = [name for name in DECODERS if not name.endswith("lstm-2")]  # between layers each step draws a mask of its own
+
+
+@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 5e-5)])
+def test_a_model_equals_torchs_recurrences_and_plain_steps_under_the_same_dropout(
+    name: str, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small_model(name, dtype=dtype, dropout=0.4).train()
+    targets = torch.randint(VOCABULARY, (3, 5))
+    results = []
+    for plain in (False, True):
+        if plain:
+            monkeypatch.setattr(devices, "on_cpu", lambda tensor: False)  # torch's own layers, as on a GPU
+            monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+            monkeypatch.setattr(type(model.decoder), "forward", Decoder.forward)
+        model.zero_grad()
+        torch.manual_seed(5)
+        readouts, weights = model(*small_batch())
+        if plain:
+            logits = model.output(readouts).flatten(0, 1)
+            loss = torch.nn.functional.cross_entropy(logits, targets.flatten(), reduction="sum", label_smoothing=0.1)
+        else:
+            rows = readouts.flatten(0, 1)
+            loss = token_losses(rows, model.output.weight, model.output.bias, targets.flatten(), 0.1).smoothed
+        loss.backward()
+        results.append([loss.detach(), weights.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(results[0]) == len(results[1]) > 8
+    for fast, reference in zip(*results, strict=True):
+        torch.testing.assert_close(fast, reference, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nmt.model import devices
 from nmt.training import loss
 from nmt.training.loss import token_losses
 
@@ -35,3 +36,34 @@ def test_without_gradients_only_the_values_are_computed() -> None:
     x, weight, bias = torch.randn(9, 4), torch.randn(13, 4), torch.randn(13)
     losses = token_losses(x, weight, bias, torch.randint(0, 13, (9,)), 0.1)
     assert not losses.smoothed.requires_grad
+
+
+@pytest.mark.parametrize("cpu", [True, False])
+def test_the_loss_is_exact_where_the_reference_has_next_to_no_probability(
+    cpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probability of float32 ends at 1e-45; the loss of one below does not."""
+    monkeypatch.setattr(devices, "on_cpu", lambda tensor: cpu)
+    x = torch.tensor([[1.0], [30.0], [70.0], [90.0], [500.0]])
+    weight, bias, targets = torch.tensor([[1.0], [0.0], [-1.0]]), torch.zeros(3), torch.tensor([2, 2, 1, 1, 2])
+    found = token_losses(x, weight, bias, targets, 0.1)
+    logits = (x @ weight.t()).double()
+    expected = torch.nn.functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1)
+    torch.testing.assert_close(found.smoothed.double(), expected, rtol=1e-6, atol=0)
+    plain = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    torch.testing.assert_close(found.likelihood.double(), plain, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("cpu", [True, False])
+def test_the_scale_multiplies_the_smoothed_loss_and_all_gradients(cpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "on_cpu", lambda tensor: cpu)
+    torch.manual_seed(1)
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((9, 4), (13, 4), (13,))]
+    targets = torch.randint(0, 13, (9,))
+    whole, part = token_losses(*leaves, targets, 0.1), token_losses(*leaves, targets, 0.1, 0.25)
+    torch.testing.assert_close(part.smoothed, whole.smoothed / 4)
+    torch.testing.assert_close(part.likelihood, whole.likelihood)
+    for one, quarter in zip(
+        torch.autograd.grad(whole.smoothed, leaves), torch.autograd.grad(2 * part.smoothed, leaves), strict=True
+    ):
+        torch.testing.assert_close(quarter, one / 2)
