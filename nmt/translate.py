@@ -16,6 +16,7 @@ from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
 from nmt.data.words import Range, decode_words, encode_words
 from nmt.errors import NmtError
 from nmt.model.forced import force
+from nmt.model.memory import keep_freed_memory
 from nmt.model.quantized import quantized, refuse_int8
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
@@ -137,6 +138,8 @@ class Translator:
         where = choose_device("cpu" if int8 and device == "auto" else device)
         if int8:
             refuse_int8(where)  # before the weights are read
+        if where.type == "cpu":
+            keep_freed_memory()
         content = load_checkpoint(checkpoint or run.best)
         tokenizers = Tokenizers.load(run.tokenizer)
         model = build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)

@@ -34,8 +34,8 @@ class TokenLosses(NamedTuple):
 class _ProjectedCrossEntropy(torch.autograd.Function):
     """The losses of logits W x + b, and the gradients of the smoothed one, without keeping N x V values.
 
-    Loss and gradient come from one pass over chunks of real tokens. Every pass over a chunk's logits costs as much as
-    they take to fetch, so what smoothing adds to each logit's gradient is added to sums over the vocabulary instead.
+    Loss and gradient come from one pass over chunks of real tokens, in one piece of memory for all chunks. Each look at
+    all logits of a chunk costs as much as fetching them, so there are few: bias and product, softmax, the gradient.
     """
 
     @staticmethod
@@ -45,11 +45,12 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         needs_gradient = any(ctx.needs_input_grad[:3])
         count, classes = len(readouts_NR), len(weight_VR)
-        likelihood = readouts_NR.new_zeros(())
-        logits_CV = readouts_NR.new_empty(min(CHUNK, count), classes)  # one piece of memory for all chunks
-        smooth = _Smoothing(readouts_NR, weight_VR, bias_V, smoothing)
+        share = smoothing / classes  # of every piece in the target distribution
+        likelihood, logsumexp = readouts_NR.new_zeros(()), readouts_NR.new_zeros(())
+        logits_CV = readouts_NR.new_empty(min(CHUNK, count), classes)
         if needs_gradient:
-            grad_x_NR, grad_w_VR, grad_b_V = smooth.gradients(scale)
+            grad_x_NR, grad_w_VR, grad_b_V = map(torch.empty_like, (readouts_NR, weight_VR, bias_V))
+            grad_b_V.zero_()
         # The three products of a chunk may round their factors; sums, softmax and gradients stay as they came.
         dtype = product_dtype(readouts_NR.dtype)
         x_NR, w_VR = readouts_NR.to(dtype), weight_VR.to(dtype)
@@ -60,18 +61,21 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             gold_logit_C1 = logits.gather(1, gold_C1)
             p_CV, logsumexp_C1 = _softmax_(logits, gold_logit_C1, gold_C1, (x_CR, w_VR, bias_V))
             likelihood += (logsumexp_C1 - gold_logit_C1).sum()
-            smooth.logsumexp += logsumexp_C1.sum()
+            logsumexp += logsumexp_C1.sum()
             if needs_gradient:
                 # d loss / d logits = softmax - target distribution
-                p_CV.scatter_add_(1, gold_C1, p_CV.new_full((1, 1), smoothing - 1).expand(len(gold_C1), 1))
-                grad_b_V.add_(p_CV.sum(0), alpha=scale)
-                rounded_CV = p_CV.to(dtype)
-                _add_product(grad_x_NR[start : start + CHUNK], rounded_CV, w_VR, scale)
-                _add_product(grad_w_VR, rounded_CV.t(), x_CR, scale)
+                grad_CV = p_CV.sub_(share) if smoothing else p_CV
+                grad_CV.scatter_add_(1, gold_C1, grad_CV.new_full((1, 1), smoothing - 1).expand(len(gold_C1), 1))
+                grad_b_V.add_(grad_CV.sum(0), alpha=scale)
+                grad_CV = grad_CV.to(dtype)
+                _add_product(grad_x_NR[start : start + CHUNK], grad_CV, w_VR, scale, first=True)
+                _add_product(grad_w_VR, grad_CV.t(), x_CR, scale, first=start == 0)
         if needs_gradient:
             ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
         ctx.mark_non_differentiable(likelihood)
-        return smooth.loss(likelihood) * scale, likelihood
+        logits_sum = readouts_NR.sum(0) @ weight_VR.sum(0) + count * bias_V.sum()
+        smoothed = (1 - smoothing) * likelihood + smoothing * logsumexp - share * logits_sum
+        return smoothed * scale, likelihood
 
     @staticmethod
     @once_differentiable
@@ -83,34 +87,6 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return (*gradients, None, None, None)
 
 
-class _Smoothing:
-    """What label smoothing adds to the loss of all tokens and to its gradients.
-
-    The targets' share ε/V of every piece takes ε/V from the gradient of every logit, which is a vector for all rows of
-    the readouts' gradient, and one for all rows of the weights'.
-    """
-
-    def __init__(self, readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, smoothing: float) -> None:
-        self.readouts_NR, self.weight_VR, self.bias_V = readouts_NR, weight_VR, bias_V
-        self.smoothing, self.share = smoothing, smoothing / len(weight_VR)
-        self.x_R, self.w_R = readouts_NR.sum(0), weight_VR.sum(0)
-        self.logsumexp = readouts_NR.new_zeros(())  # summed over tokens
-
-    def gradients(self, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-        """This part of the gradients of readouts, weights and bias, times `scale`, to add the rest to."""
-        factor = -self.share * scale
-        return (
-            (self.w_R * factor).repeat(len(self.readouts_NR), 1),
-            (self.x_R * factor).repeat(len(self.weight_VR), 1),
-            torch.full_like(self.bias_V, factor * len(self.readouts_NR)),
-        )
-
-    def loss(self, likelihood: Tensor) -> Tensor:
-        """The smoothed loss of all tokens from their negative log-likelihood."""
-        logits = self.x_R @ self.w_R + len(self.readouts_NR) * self.bias_V.sum()
-        return (1 - self.smoothing) * likelihood + self.smoothing * self.logsumexp - self.share * logits
-
-
 def _logits(x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, out: Tensor | None = None) -> Tensor:
     """W x + b in the type of the bias."""
     if x_NR.dtype == bias_V.dtype:
@@ -118,10 +94,12 @@ def _logits(x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, out: Tensor | None 
     return torch.add(x_NR @ weight_VR.t(), bias_V, out=out)
 
 
-def _add_product(into: Tensor, left: Tensor, right: Tensor, scale: float) -> None:
-    """Adds a product times `scale`, whatever its factors were rounded to."""
+def _add_product(into: Tensor, left: Tensor, right: Tensor, scale: float, *, first: bool) -> None:
+    """Adds a product times `scale`, whatever its factors were rounded to; the first one overwrites."""
     if left.dtype == into.dtype:
-        into.addmm_(left, right, alpha=scale)
+        torch.addmm(into, left, right, beta=0 if first else 1, alpha=scale, out=into)
+    elif first:
+        torch.mul(left @ right, scale, out=into)
     else:
         into.add_(left @ right, alpha=scale)
 
