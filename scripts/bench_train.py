@@ -37,14 +37,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.config import Config, load_config
+from nmt.config import DEVICES, Config, is_device, load_config
 from nmt.data.batching import Batch, Indices, make_batch
 from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.errors import NmtError
 from nmt.model.attention import AdditiveScore
 from nmt.model.decoder import Decoder
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import build_model
+from nmt.reporting import SilentReporter
 from nmt.training.loop import Training
+from nmt.translate import choose_device
 
 EMBEDDING, ENCODER, DECODER, ATTENTION, VOCABULARY = 256, 256, 512, 512, 8000
 ANNOTATION = 2 * ENCODER
@@ -149,13 +152,14 @@ class Trainer:
     """The trainer of a kind, with nothing around it that writes files."""
 
     def __init__(self, config: Config) -> None:
-        self.device = torch.device(config.training.device)
+        self.device = choose_device(config.training.device)
         if self.device.type == "cpu":
             keep_freed_memory()  # as `nmt train` does
         torch.manual_seed(1)
         self.model = build_model(config.model, VOCABULARY, VOCABULARY).to(self.device)
-        nothing = cast(Any, None)  # the run's folder, its metrics and its reporter: no update uses them
-        self.training = Training(self.model, nothing, config.training, self.device, nothing, nothing, nothing)
+        nothing = cast(Any, None)  # the data, the run's folder and its metrics: no update uses them
+        silent = SilentReporter()
+        self.training = Training(self.model, nothing, config.training, self.device, nothing, nothing, silent)
         self.model.train()
 
     def update(self, batch: Batch) -> None:
@@ -227,8 +231,7 @@ def measure(task: Task) -> Row:
         torch.set_num_threads(task.threads)
     batches = make_batches(task, np.random.default_rng(1))
     trainer = Trainer(settings(task.kind, task.device, task.precision))
-    half = task.precision == "bfloat16"
-    bound = Bound(task.kind, batches, trainer.device, torch.bfloat16 if half else torch.float32)
+    bound = Bound(task.kind, batches, trainer.device, trainer.training.precision.rounded or torch.float32)
 
     def updates() -> None:
         for batch in batches:
@@ -310,8 +313,12 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--memory", action="store_true", help="compare memory with a plain loop of steps instead")
     parser.add_argument("--json", action="store_true", help="a JSON list on standard output instead of a table")
     options = parser.parse_args(args)
-    if min(options.sentences, options.updates, options.repeats) < 1:
-        parser.error("--sentences, --updates and --repeats must be at least 1")
+    if min(options.sentences, options.updates, options.repeats, 1 if options.threads is None else options.threads) < 1:
+        parser.error("--sentences, --updates, --repeats and --threads must be at least 1")
+    if not is_device(options.device):
+        parser.error(f"--device {options.device}: must be one of {DEVICES}")
+    if options.memory and options.device != "cpu":
+        parser.error("--memory measures the memory of this process: leave --device out")
     return options
 
 
@@ -337,6 +344,19 @@ def compare_memory(kinds: Sequence[str]) -> list[dict[str, Any]]:
 def main(args: Sequence[str] | None = None) -> None:
     """Measures and prints."""
     options = parse(args)
+    try:
+        report(options)
+    except NmtError as error:
+        sys.exit(f"error: {error}")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Measures what was asked for, and prints it.
+
+    Raises:
+        NmtError: for a GPU that is not there, or one that does not compute in bfloat16.
+    """
+    choose_device(options.device)  # before a table is begun
     if options.memory:
         rows = compare_memory(options.kinds)
         if options.json:

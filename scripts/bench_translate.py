@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from nmt.config import load_config, search_with
+from nmt.config import DEVICES, is_device, load_config, search_with
 from nmt.data.pairs import read_split
 from nmt.data.text import read_lines
 from nmt.errors import NmtError
@@ -219,8 +219,11 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
     parser.add_argument("--json", action="store_true", help="a JSON list on standard output instead of a table")
     options = parser.parse_args(args)
-    if min(options.repeats, options.batch_tokens, *options.beams, options.lines or 1) < 1 or options.single < 0:
+    counts = [options.repeats, options.batch_tokens, *options.beams, options.lines, options.threads]
+    if min(count for count in counts if count is not None) < 1 or options.single < 0:
         parser.error("all sizes and counts must be at least 1 (--single may be 0)")
+    if not is_device(options.device):
+        parser.error(f"--device {options.device}: must be one of {DEVICES}")
     if options.precisions is None:
         options.precisions = ["float32", "int8"] if options.device == "cpu" else ["float32"]
     return options

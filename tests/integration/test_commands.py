@@ -114,6 +114,47 @@ def test_eval_on_files_equals_eval_on_the_split(workplace: Path, tmp_path: Path)
     assert ours["metrics"] == json.loads((run / "eval/test.json").read_text())["metrics"]
 
 
+def test_as_many_lines_come_out_as_go_in_with_int8(workplace: Path) -> None:
+    text = "\n".join(["the red dog.", "", "  ", "</s> <unk>", "日本語", *["the old cat sees."] * 95]).encode()
+    found = nmt("translate", "--run", "runs/bahdanau", "--int8", cwd=workplace, stdin=text).stdout.decode()
+    lines = found.split("\n")
+    assert len(lines) == 101
+    assert lines[1:3] == ["", ""]
+    assert len(set(lines[5:100])) == 1
+    assert lines[100] == ""
+
+
+def test_an_evaluation_in_int8_stands_beside_the_one_in_float32(workplace: Path, tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(workplace / "runs/luong", run)
+    before = {path.name: path.read_bytes() for path in (run / "eval").iterdir()}
+    nmt("eval", "--run", run, "--int8", cwd=workplace)
+    after = {path.name: path.read_bytes() for path in (run / "eval").iterdir()}
+    new = {"test.int8.json", "test.int8.hyp.txt", "test.int8_by_length.csv", "test.int8_by_length.png"}
+    assert after.keys() - before.keys() == new
+    assert all(after[name] == content for name, content in before.items())
+    plain, rounded = (json.loads(after[name]) for name in ("test.json", "test.int8.json"))
+    assert (rounded["split"], rounded["sentences"]) == ("test.int8", 30)
+    assert rounded["search"] == plain["search"] | {"int8": True}
+    assert after["test.int8.hyp.txt"].count(b"\n") == 30
+
+
+def test_int8_on_a_gpu_is_refused_in_one_message(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    options = ["--run", "runs/bahdanau", "--int8", "--device", "cuda"]
+    done = nmt("translate", *options, cwd=workplace, stdin=b"the dog.\n", check=1)
+    text = done.stderr.decode()
+    assert "Traceback" not in text
+    assert text.count("error: ") == 1
+    assert re.search(r"device cuda: torch sees 0 GPUs here\.\s+Use\s+--device\s+cpu", text)
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize("command", ["translate", "eval"])
+def test_help_mentions_int8(workplace: Path, command: str) -> None:
+    assert re.search(rb"--int8.+8 bits", nmt(command, "--help", cwd=workplace).stdout)
+
+
 def same_weights(one: Path, other: Path) -> bool:
     first, second = (torch.load(path / "checkpoints/last.pt", weights_only=True) for path in (one, other))
     return all(torch.equal(first["model"][name], tensor) for name, tensor in second["model"].items()) and all(
