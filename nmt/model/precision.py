@@ -32,11 +32,15 @@ def product_dtype(dtype: torch.dtype) -> torch.dtype:
     return _rounded.get() or dtype
 
 
-def large_product(layer: nn.Linear, x: Tensor) -> Tensor:
+def large_product(layer: nn.Module, x: Tensor) -> Tensor:
     """`layer(x)` as a large product: factors and their gradients rounded within `products_in`, the result in x's type.
 
-    For products over many rows at once; each call rounds the weights anew.
+    For products over many rows at once; each call rounds the weights anew. A layer of `nmt.model.quantized` rounds by
+    itself.
     """
+    if not isinstance(layer, nn.Linear):
+        quantized: Tensor = layer(x)
+        return quantized
     return large_linear(x, layer.weight, layer.bias)
 
 
