@@ -243,13 +243,11 @@ def evaluate_split(
         pairs = read_split(config, split)
     if not pairs:
         raise NmtError(f"{name}: there is no sentence to score.")
-    # A wrong tokenizer should be known now, not after minutes of translation.
-    check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
+    check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)  # now, not after minutes of translation
     _warn_of_tokenized(pairs, reporter)
     if translator is None:
         translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
-    if translator.int8:
-        name = f"{name}.int8"
+    name = f"{name}.int8" if translator.int8 else name
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
     settings = translator.search.model_dump(mode="json") | ({"int8": True} if translator.int8 else {})
     result = _score(config, pairs, translations, name, _relative(checkpoint or run.best, run), settings, seconds, files)

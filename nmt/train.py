@@ -52,12 +52,12 @@ def train(
     else:
         run.refuse_existing()
     device = choose_device(config.training.device)
-    if device.type == "cpu":
-        keep_freed_memory()
     check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
     if config.data.train_alignments is not None and config.training.alignment_weight == 0:
         reporter.warning("training.alignment_weight is 0: data.train_alignments guides nothing.")
     data = prepare(config, run.cache_root, reporter)
+    if device.type == "cpu":
+        keep_freed_memory()  # from here on: what preparing needed is given back
     if resume:
         _check_data(run, data)
     else:

@@ -124,7 +124,8 @@ class Translator:
     ) -> Translator:  # fmt: skip
         """The translator of a run: its best checkpoint unless another is named, its own search settings likewise.
 
-        With `int8` the device `auto` is the CPU.
+        With `int8` the device `auto` is the CPU. On a CPU the process keeps freed memory from here on: see
+        `nmt.model.memory`.
 
         Raises:
             NmtError: if the run has no checkpoint yet, or its parts do not fit together, or int8 is not to be had.
@@ -135,9 +136,10 @@ class Translator:
                 f"{run.path}: this run has no best checkpoint yet: training has not come to its first validation. "
                 "Wait, go on with `nmt train --resume`, or name a checkpoint with --checkpoint."
             )
-        where = choose_device("cpu" if int8 and device == "auto" else device)
         if int8:
-            refuse_int8(where)  # before the weights are read
+            device = "cpu" if device == "auto" else device
+            refuse_int8(torch.device(device))
+        where = choose_device(device)
         if where.type == "cpu":
             keep_freed_memory()
         content = load_checkpoint(checkpoint or run.best)

@@ -164,9 +164,15 @@ class TrainingBatches:
         self.batch_tokens = batch_tokens
         self.seed = seed
         self._widths = widths_of(corpus)
+        self._cut: tuple[int, list[Indices]] | None = None  # the last epoch asked for
 
     def epoch(self, epoch: int) -> list[Indices]:
         """The batches of an epoch (from 0), as numbers of pairs."""
+        if self._cut is None or self._cut[0] != epoch:
+            self._cut = epoch, self._cut_epoch(epoch)
+        return self._cut[1]
+
+    def _cut_epoch(self, epoch: int) -> list[Indices]:
         rng = np.random.default_rng([self.seed, epoch])
         shuffled = rng.permutation(len(self.corpus))
         keys = (self.corpus.src_lengths[shuffled], self.corpus.tgt_lengths[shuffled])

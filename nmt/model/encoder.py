@@ -39,6 +39,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, embedding_size: int, dropout: float) -> None:
         super().__init__()
+        self.cell = config.cell
         self.bidirectional = config.bidirectional
         self.hidden_size = config.hidden_size
         directions = 2 if config.bidirectional else 1
@@ -57,20 +58,23 @@ class Encoder(nn.Module):
         x_BSX = embedded_BSD
         batch, steps = embedded_BSD.shape[:2]
         lengths_cpu_B = lengths_B.cpu()
-        sorted_B, order_B = lengths_cpu_B.sort(descending=True)
+        order_B = lengths_cpu_B.argsort(descending=True, stable=True)
         last_B = torch.arange(0, batch * steps, steps) + lengths_cpu_B - 1
         rows_4B = torch.stack([lengths_cpu_B, order_B, order_B.argsort(), last_B])
         if not devices.on_cpu(x_BSX):
             rows_4B = rows_4B.pin_memory()  # copied from there without a wait
-        lengths_B, order_B, place_B, last_B = rows_4B.to(x_BSX.device, non_blocking=True)
-        packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional) if devices.on_cpu(x_BSX) else None
+        lengths_B, order_dev_B, place_B, last_B = rows_4B.to(x_BSX.device, non_blocking=True)
+        packing = None
+        if self.cell == "gru" and devices.on_cpu(x_BSX):
+            packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional)
         for layer in self.layers:
             if layer is not self.layers[0]:
                 x_BSX = self.dropout(x_BSX)
-            if packing is not None and isinstance(layer, nn.GRU):
+            if packing is not None:
                 x_BSX = gru_states(layer, x_BSX, None, packing)
                 continue
-            packed = nn.utils.rnn.pack_padded_sequence(x_BSX.index_select(0, order_B), sorted_B, batch_first=True)
+            sorted_BSX = x_BSX.index_select(0, order_dev_B)
+            packed = nn.utils.rnn.pack_padded_sequence(sorted_BSX, lengths_cpu_B[order_B], batch_first=True)
             padded_BSX, _ = nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=steps)
             x_BSX = padded_BSX.index_select(0, place_B)
         mask_BS = torch.arange(steps, device=x_BSX.device) < lengths_B.unsqueeze(1)

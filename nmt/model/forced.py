@@ -38,7 +38,7 @@ def force(
     tgt_out_BT, tgt_lengths_B = pad_ids(targets)
     tgt_in_BT = torch.cat([torch.full((len(targets), 1), bos), tgt_out_BT[:, :-1]], 1)
     mask_BT = torch.arange(tgt_out_BT.shape[1]) < tgt_lengths_B.unsqueeze(1)
-    readouts_BTR, weights_BTS = model(src_BS.to(device), src_lengths_B.to(device), tgt_in_BT.to(device))
+    readouts_BTR, weights_BTS = model(src_BS.to(device), src_lengths_B, tgt_in_BT.to(device))
     # Sums in float64, as the search's are.
     log_probs_BT = torch.zeros(mask_BT.shape, dtype=torch.float64)
     log_probs_BT[mask_BT] = _token_log_probs(

@@ -2,7 +2,7 @@
 
 torch's GRU on a CPU is a loop of autograd operations with one product for the weights' gradient a step. Here that
 gradient is one product after the backward loop, both directions share each step's small operations, and what the
-backward loop multiplies by is worked out before it for all steps at once. On a GPU torch's own (cuDNN) is faster.
+backward loop multiplies by is worked out before it for all steps at once. On a GPU cuDNN's loop is used.
 
 Axes: B sentences, S positions, D directions, X input size, H hidden size; N real positions of a batch in time order:
 the sentences longer than 0, those longer than 1, and so on, each time the longest first.
@@ -105,6 +105,11 @@ class Packing:
     places: tuple[Tensor, ...]
     swap_N: Tensor | None
 
+    def cut(self, array_DNX: Tensor) -> Views:
+        """The rows of each step."""
+        parts: Views = torch.split(array_DNX, self.sizes, 1)
+        return parts
+
     @classmethod
     def of(cls, lengths_B: Tensor, width: int, *, bidirectional: bool) -> Packing:
         """The packing of sentences of these lengths, on the CPU, in a batch padded to `width`."""
@@ -154,11 +159,7 @@ class GRULoop(torch.autograd.Function):
         else:
             torch.index_select(start_DBH, 1, packing.order_B, out=before_DNH[:, :batch])
         products_DN3H = torch.empty_like(inputs_DN3H)
-
-        def cut(array: Tensor) -> Views:
-            parts: Views = torch.split(array, packing.sizes, 1)
-            return parts
-
+        cut = packing.cut
         before, after, products = cut(before_DNH), cut(states_DNH), cut(products_DN3H)
         steps = GRUSteps(inputs_DN3H, products_DN3H, before, after, cut)
         for t, rows in enumerate(packing.sizes):
@@ -185,11 +186,7 @@ class GRULoop(torch.autograd.Function):
         for d, places_N in enumerate(packing.places):
             torch.index_select(grad_ME[:, d * size : (d + 1) * size], 0, places_N, out=grads_DNH[d])
         blocks_DN4H = grad_BSE.new_empty(directions, count, 4, size)
-
-        def cut(array: Tensor) -> Views:
-            parts: Views = torch.split(array, packing.sizes, 1)
-            return parts
-
+        cut = packing.cut
         slopes = GRUSlopes(products_DN3H, candidates_DNH, before_DNH, blocks_DN4H, cut)
         flat_DNX = blocks_DN4H.flatten(2)
         grads, of_products = cut(grads_DNH), cut(flat_DNX[:, :, size:])
@@ -233,7 +230,7 @@ def _in_order(sorted_DBH: Tensor, order_B: Tensor) -> Tensor:
     return torch.empty_like(sorted_DBH).index_copy_(1, order_B, sorted_DBH)
 
 
-def gru_states(layer: nn.GRU, x_BSX: Tensor, start_DBH: Tensor | None, packing: Packing) -> Tensor:
+def gru_states(layer: nn.Module, x_BSX: Tensor, start_DBH: Tensor | None, packing: Packing) -> Tensor:
     """States [B, S, D·H] of one layer of torch's GRU, batch first, 0 on padding: equal to torch's own."""
     suffixes = ["", "_reverse"][: len(packing.places)]
     weights = (

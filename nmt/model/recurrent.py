@@ -127,13 +127,13 @@ class RecurrentStack(nn.Module):
         count = len(self.layers)
         batch, steps = x_BTX.shape[:2]
         packing = None
-        if devices.on_cpu(x_BTX):
+        if self.cell == "gru" and devices.on_cpu(x_BTX):
             packing = Packing.of(torch.full((batch,), steps), steps, bidirectional=False)
         for index, layer in enumerate(self.layers):
             if index > 0:
                 x_BTX = self.dropout(x_BTX)
             first = hidden[index].unsqueeze(0)
-            if packing is not None and isinstance(layer, nn.GRU):
+            if packing is not None:
                 x_BTX = gru_states(layer, x_BTX, first, packing)
             else:
                 start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))

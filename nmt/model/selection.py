@@ -11,15 +11,17 @@ P = Q x BLOCK columns (V of them real), C continuations.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from nmt.model import devices
 from nmt.model.quantized import QuantizedLinear
 
 BLOCK = 64  # columns
-ROWS = 320  # of logits at a time: enough for a fast product; with 8000 words 10 MB
+ROWS = 320  # of logits at a time on a CPU: enough for a fast product; with 8000 words 10 MB
 
 
 class Selection:
@@ -39,9 +41,8 @@ class Selection:
             self.weight_RV = output.weight.detach().t().contiguous()
         self.vocabulary = output.out_features
         self.blocks = -(-self.vocabulary // BLOCK)
-        self.banned = torch.tensor(list(banned), device=device)
-        self.logits_NP = torch.empty(0, self.blocks * BLOCK, device=device)
-        self.powers_NP = self.logits_NP
+        self.banned = torch.tensor(list(banned), dtype=torch.int64, device=device)
+        self.arrays = threading.local()  # searches may share a model, but not what they write into
 
     def best(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of whole hypotheses, parents and words of the best continuations, each [B, C], best first.
@@ -49,7 +50,7 @@ class Selection:
         `before_N` are the log-probabilities of the hypotheses so far, of each sentence's `beam` one after the other.
         C is `width`, or all continuations where there are fewer.
         """
-        rows = max(1, ROWS // beam) * beam
+        rows = max(1, ROWS // beam) * beam if devices.on_cpu(readout_NR) else len(readout_NR)
         parts = [
             self._best_of(readout_NR[start : start + rows], before_N[start : start + rows], beam, width)
             for start in range(0, len(readout_NR), rows)
@@ -75,11 +76,13 @@ class Selection:
     def _arrays(self, readout_NR: Tensor) -> tuple[Tensor, Tensor]:
         """Room for the rows' logits, which are -inf beyond the vocabulary, and for their powers."""
         dtype = torch.promote_types(readout_NR.dtype, torch.float32)
-        if len(self.logits_NP) < len(readout_NR) or self.logits_NP.dtype != dtype:
+        logits_NP, powers_NP = getattr(self.arrays, "held", (readout_NR[:0], readout_NR[:0]))
+        if len(logits_NP) < len(readout_NR) or logits_NP.dtype != dtype:
             shape = (len(readout_NR), self.blocks * BLOCK)
-            self.logits_NP = torch.full(shape, -math.inf, dtype=dtype, device=readout_NR.device)
-            self.powers_NP = torch.empty_like(self.logits_NP)
-        return self.logits_NP[: len(readout_NR)], self.powers_NP[: len(readout_NR)]
+            logits_NP = torch.full(shape, -math.inf, dtype=dtype, device=readout_NR.device)
+            powers_NP = torch.empty_like(logits_NP)
+            self.arrays.held = logits_NP, powers_NP
+        return logits_NP[: len(readout_NR)], powers_NP[: len(readout_NR)]
 
 
 def project(

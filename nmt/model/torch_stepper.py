@@ -40,7 +40,7 @@ class TorchStepper:
     def begin(self, sources: Sequence[Sequence[int]]) -> StepState:
         """Reads the sources (ids ended by EOS): one hypothesis a sentence, no word yet."""
         src_BS, lengths_B = pad_ids(sources)
-        memory = self.model.read(src_BS.to(self.device), lengths_B.to(self.device))
+        memory = self.model.read(src_BS.to(self.device), lengths_B)
         return StepState(memory, self.model.decoder.init_state(memory))
 
     @torch.inference_mode()

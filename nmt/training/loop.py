@@ -165,9 +165,7 @@ class Training:
 
     def _losses(self, batch: Batch) -> tuple[TokenLosses, Tensor | None]:
         """The losses of a batch, the smoothed one as its mean, and that of attention, summed, where it is guided."""
-        readouts_BTR, weights_BTS = self.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
-        # As an embedding: its gradient is faster than that of a selection on a CPU.
-        readouts_NR = nn.functional.embedding(batch.tgt_places_N, readouts_BTR.flatten(0, 1))
+        readouts_NR, weights_BTS = _real_readouts(self.model, batch)
         output = self.model.output
         losses = token_losses(
             readouts_NR,
@@ -341,6 +339,13 @@ def _cloned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: copies[tensor.data_ptr()] for name, tensor in tensors.items()}
 
 
+def _real_readouts(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Teacher forcing: readouts of the real target positions, [N, R], and the weights of all, [B, T, S]."""
+    readouts_BTR, weights_BTS = model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
+    # As an embedding: its gradient is faster than that of a selection on a CPU.
+    return nn.functional.embedding(batch.tgt_places_N, readouts_BTR.flatten(0, 1)), weights_BTS
+
+
 @torch.inference_mode()
 def likelihood(model: Seq2Seq, batches: Iterable[Batch], device: torch.device) -> dict[str, float]:
     """Mean negative log-likelihood of a reference token in nats (no smoothing), its exponential, and how spread
@@ -349,9 +354,7 @@ def likelihood(model: Seq2Seq, batches: Iterable[Batch], device: torch.device) -
     total, entropy, tokens = 0.0, 0.0, 0
     attends = False
     for batch in (batch.to(device) for batch in batches):
-        readouts_BTR, weights_BTS = model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
-        # As an embedding: its gradient is faster than that of a selection on a CPU.
-        readouts_NR = nn.functional.embedding(batch.tgt_places_N, readouts_BTR.flatten(0, 1))
+        readouts_NR, weights_BTS = _real_readouts(model, batch)
         losses = token_losses(readouts_NR, model.output.weight, model.output.bias, batch.tgt_out_N, 0.0)
         total += losses.likelihood.item()
         tokens += batch.tgt_tokens

@@ -41,16 +41,16 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, readouts_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, targets_N: Tensor, smoothing: float,
-        scale: float,
+        scale: float, wanted: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        needs_gradient = any(ctx.needs_input_grad[:3])
+        needs_gradient = wanted and any(ctx.needs_input_grad[:3])
         count, classes = len(readouts_NR), len(weight_VR)
         share = smoothing / classes  # of every piece in the target distribution
         likelihood, logsumexp = readouts_NR.new_zeros(()), readouts_NR.new_zeros(())
         logits_CV = readouts_NR.new_empty(min(CHUNK, count), classes)
         if needs_gradient:
-            grad_x_NR, grad_w_VR, grad_b_V = map(torch.empty_like, (readouts_NR, weight_VR, bias_V))
-            grad_b_V.zero_()
+            grad_x_NR, grad_b_V = torch.empty_like(readouts_NR), torch.zeros_like(bias_V)
+            grad_w_VR = torch.empty_like(weight_VR) if count else torch.zeros_like(weight_VR)
         # The three products of a chunk may round their factors; sums, softmax and gradients stay as they came.
         dtype = product_dtype(readouts_NR.dtype)
         x_NR, w_VR = readouts_NR.to(dtype), weight_VR.to(dtype)
@@ -84,7 +84,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         del ctx.gradients  # freed, and a second backward pass fails instead of scaling them again
         if not devices.on_cpu(grad) or float(grad) != 1:  # looking at it would make a GPU wait
             gradients = tuple(gradient.mul_(grad) for gradient in gradients)
-        return (*gradients, None, None, None)
+        return (*gradients, None, None, None, None)
 
 
 def _logits(x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, out: Tensor | None = None) -> Tensor:
@@ -132,8 +132,9 @@ def token_losses(
     The targets are (1 - ε) on the reference and ε / V on every piece (Szegedy et al. 2016, section 7). The smoothed
     loss comes times `scale`: one over the number of tokens makes it the mean, at no cost in the gradients.
     """
+    wanted = torch.is_grad_enabled()  # within a function torch says that it is not
     losses = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        readouts_NR, weight_VR, bias_V, targets_N, smoothing, scale
+        readouts_NR, weight_VR, bias_V, targets_N, smoothing, scale, wanted
     )
     return TokenLosses(*losses)
 

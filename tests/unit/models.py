@@ -14,6 +14,7 @@ DECODERS: dict[str, DecoderConfig] = {
     "bahdanau-state": BahdanauConfig(hidden_size=6, attention_size=5, readout="state"),
     "bahdanau-maxout": BahdanauConfig(hidden_size=6, attention_size=5, readout="maxout"),
     "bahdanau-lstm-2": BahdanauConfig(hidden_size=6, attention_size=5, cell="lstm", num_layers=2),
+    "bahdanau-gru-2": BahdanauConfig(hidden_size=6, attention_size=5, num_layers=2),
     "bahdanau-coverage": BahdanauConfig(hidden_size=6, attention_size=5, coverage=True),
     "bahdanau-coverage-lstm-2": BahdanauConfig(
         hidden_size=6, attention_size=5, coverage=True, cell="lstm", num_layers=2
@@ -21,6 +22,7 @@ DECODERS: dict[str, DecoderConfig] = {
     "luong-dot": LuongConfig(kind="luong", hidden_size=8, score="dot"),
     "luong-dot-scaled": LuongConfig(kind="luong", hidden_size=8, score="dot", scale=True),
     "luong-general": LuongConfig(kind="luong", hidden_size=6, score="general"),
+    "luong-gru-2": LuongConfig(kind="luong", hidden_size=6, score="general", num_layers=2),
     "luong-concat": LuongConfig(kind="luong", hidden_size=6, score="concat", attention_size=5),
     "luong-feed": LuongConfig(kind="luong", hidden_size=6, score="general", input_feeding=True),
     "luong-concat-feed-lstm-2": LuongConfig(

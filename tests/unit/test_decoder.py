@@ -87,15 +87,26 @@ def test_gradients_of_the_loop_with_input_feeding_equal_numerical_ones(additive:
     assert torch.autograd.gradcheck(loop, tensors)
 
 
-SINGLE = [name for name in DECODERS if not name.endswith("lstm-2")]  # between layers each step draws a mask of its own
+SINGLE = [name for name in DECODERS if not name.endswith("-2")]  # between layers each step draws a mask of its own
 
 
-@pytest.mark.parametrize("name", SINGLE)
+SHAPES: list[dict[str, object]] = [
+    {"encoder": EncoderConfig(hidden_size=4, num_layers=2)},
+    {"encoder": EncoderConfig(hidden_size=4, num_layers=2, cell="lstm")},
+    {"encoder": EncoderConfig(hidden_size=4, num_layers=2, bidirectional=False)},
+    {"tie_embeddings": True},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [*((name, {}) for name in SINGLE), *(("bahdanau", shape) for shape in SHAPES), *(("none", s) for s in SHAPES[:3])],
+)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 5e-5)])
 def test_a_model_equals_torchs_recurrences_and_plain_steps_under_the_same_dropout(
-    name: str, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+    name: str, settings: dict[str, object], dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = small_model(name, dtype=dtype, dropout=0.4).train()
+    model = small_model(name, dtype=dtype, dropout=0.4, **settings).train()
     targets = torch.randint(VOCABULARY, (3, 5))
     results = []
     for plain in (False, True):

@@ -32,10 +32,26 @@ def test_loss_and_gradients_equal_torchs_cross_entropy(
         torch.testing.assert_close(mine, torchs)
 
 
-def test_without_gradients_only_the_values_are_computed() -> None:
-    x, weight, bias = torch.randn(9, 4), torch.randn(13, 4), torch.randn(13)
-    losses = token_losses(x, weight, bias, torch.randint(0, 13, (9,)), 0.1)
-    assert not losses.smoothed.requires_grad
+def test_without_gradients_only_the_values_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias = (torch.nn.Parameter(torch.randn(shape)) for shape in ((9, 4), (13, 4), (13,)))
+    targets = torch.randint(0, 13, (9,))
+    expected = token_losses(x, weight, bias, targets, 0.1).smoothed.detach()
+    monkeypatch.delattr(loss, "_add_product")  # what gradients are made with
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        with mode:
+            losses = token_losses(x, weight, bias, targets, 0.1)
+        assert not losses.smoothed.requires_grad
+        torch.testing.assert_close(losses.smoothed, expected)
+    with pytest.raises(NameError):
+        token_losses(x, weight, bias, targets, 0.1)
+
+
+def test_no_tokens_have_a_loss_of_0_and_gradients_of_0() -> None:
+    leaves = [torch.nn.Parameter(torch.randn(shape)) for shape in ((0, 4), (13, 4), (13,))]
+    losses = token_losses(*leaves, torch.zeros(0, dtype=torch.int64), 0.1)
+    assert losses.smoothed == losses.likelihood == 0
+    losses.smoothed.backward()  # type: ignore[no-untyped-call]
+    assert all((leaf.grad == 0).all() for leaf in leaves if leaf.grad is not None)
 
 
 @pytest.mark.parametrize("cpu", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -96,3 +97,19 @@ def test_half_precision_is_normalised_in_float32() -> None:
     expected_NV = output(readout_NR).float().log_softmax(-1)
     expected_NV[:, 0] = -math.inf
     torch.testing.assert_close(best_BC, expected_NV.view(2, -1).topk(4).values)
+
+
+def test_searches_in_several_threads_may_share_a_selection() -> None:
+    torch.manual_seed(1)
+    selection = Selection(nn.Linear(6, 200), [0], torch.device("cpu"))
+    work = [(torch.randn(rows, 6), torch.zeros(rows)) for rows in (8, 12, 4, 8)]
+    with torch.inference_mode():
+        expected = [selection.best(*one, 4, 8) for one in work]
+
+    def search(place: int) -> bool:
+        with torch.inference_mode():
+            found = [selection.best(*work[place], 4, 8) for _ in range(50)]
+        return all(torch.equal(a, b) for one in found for a, b in zip(one, expected[place], strict=True))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(search, range(4)))
