@@ -26,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench_timing import status
+
 HELD_OUT = 1000  # pairs of the development set
 HELP_REPEATS, UPDATE_REPEATS = 10, 5
 MAX_RATIO = 3.0  # drops the pairs that were generated uneven
@@ -84,18 +86,6 @@ def open_corpus(path: Path) -> dict[str, Any]:
 def own_bytes(corpus: Any) -> int:
     """Bytes of the arrays that a corpus holds itself."""
     return int(corpus.src_lengths.nbytes + corpus.tgt_lengths.nbytes)
-
-
-def status(name: str) -> float:
-    """A figure of this process in MiB: VmHWM, the peak of its memory, or RssAnon, what no file stands for."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
-    except (OSError, StopIteration):
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def in_fresh_process(step: str, *arguments: object) -> dict[str, Any]:

@@ -26,7 +26,6 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from bench_timing import seconds, status
 from torch import Tensor
 
 from nmt.config import DEVICES, Config, is_device, load_config
@@ -214,17 +214,6 @@ class Bound:
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def seconds(work: Callable[[], None], device: torch.device) -> float:
-    """Wall seconds of some work, waited for."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
-
-
 def measure(task: Task) -> Row:
     """A kind's figures, taken in this process."""
     if task.threads is not None:
@@ -255,14 +244,7 @@ def peak_mib(device: torch.device) -> float:
     """The most memory so far: of this process, or what tensors had of the GPU's, in MiB."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    return _status_kib("VmHWM") / 1024
-
-
-def _status_kib(name: str) -> int:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(name):
-            return int(line.split()[1])
-    raise RuntimeError(f"/proc/self/status has no {name}")
+    return status("VmHWM")
 
 
 def update_memory(kind: str, *, plain: bool) -> float:
@@ -273,9 +255,9 @@ def update_memory(kind: str, *, plain: bool) -> float:
     if plain:
         use_plain_loop(trainer.model.decoder)
     trainer.update(make_batch(corpus, np.arange(64, 66)))  # Adam's moments
-    at_rest = _status_kib("VmRSS")
+    at_rest = status("VmRSS")
     trainer.update(make_batch(corpus, np.arange(64)))
-    return (_status_kib("VmHWM") - at_rest) / 1024
+    return status("VmHWM") - at_rest
 
 
 def use_plain_loop(decoder: Decoder) -> None:

@@ -21,13 +21,13 @@ import argparse
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
 import torch
+from bench_timing import seconds
 from torch import Tensor, nn
 
 from nmt.config import DEVICES, is_device, load_config, search_with
@@ -147,17 +147,6 @@ class Bound:
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------
-
-
-def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """How long it takes."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
 
 
 class Case:

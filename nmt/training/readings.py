@@ -26,7 +26,10 @@ class Update:
 
 @dataclass(frozen=True)
 class Measured:
-    """What an update found: the norm of its gradient before clipping, and its losses summed over tokens, in nats."""
+    """What an update found: the norm of its gradient before clipping, and its losses in nats.
+
+    The smoothed one is the mean over tokens, the others are sums.
+    """
 
     norm: float
     smoothed: float
