@@ -20,13 +20,15 @@ from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
 from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
+from nmt.data.text import write_lines
 from nmt.errors import NmtError
-from nmt.evaluate import EvaluationResult, check_tokenizer, evaluate_split, validation_scores
+from nmt.evaluate import EvaluationResult, evaluate_split
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, write_atomic
+from nmt.scoring import check_tokenizer, validation_scores
 from nmt.training.checkpoint import load_checkpoint
 from nmt.training.loop import Training, TrainingState, likelihood
 from nmt.training.metrics import MetricsWriter
@@ -117,7 +119,7 @@ class Validation:
         translations = self._translate()
         hypotheses = [translation.text for translation in translations]
         self._draw(step, [translations[line] for line in self.watched])
-        write_atomic(self.run.dev / f"step_{step:06d}.txt", "".join(f"{text}\n" for text in hypotheses))
+        write_lines(self.run.dev / f"step_{step:06d}.txt", hypotheses)
         scores = validation_scores(
             hypotheses,
             self.references,
