@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 
 FEW = 10  # fewer sentences say nothing of a corpus
-CLOSER = 10.0  # points of chrF
+CLOSER = 5.0  # points of chrF; a model of the demo corpus with its sides changed over has 7
 
 _TOKENIZED = re.compile(r"\s[.。]$")  # sacreBLEU's own sign
 _MARKS = {"@@ ": "pieces of words", "▁": "pieces of words", "&apos;": "escapes", "&quot;": "escapes"}

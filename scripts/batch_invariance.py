@@ -91,7 +91,8 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, metavar="DIR")
     parser.add_argument("--src", type=Path, metavar="FILE", help="translate this file [the run's test split]")
-    parser.add_argument("--lines", type=int, default=1000, metavar="N", help="the first N lines [1000]")
+    parser.add_argument("--lines", type=int, default=1000, metavar="N", help="of the rest, the first N lines [1000]")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N lines [0]")
     parser.add_argument("--batch", type=int, default=64, metavar="N", help="lines a batch [64]")
     parser.add_argument("--beams", type=int, nargs="+", metavar="N", help="beam sizes; 1 is greedy [1 and the run's]")
     parser.add_argument("--precisions", nargs="+", choices=("float32", "int8"), default=["float32"])
@@ -106,7 +107,7 @@ def main(args: Sequence[str] | None = None) -> None:
         run = RunDir.open(options.run)
         config = load_config(str(run.config))
         texts = read_lines(options.src) if options.src else iter([src for src, _ in read_split(config, "test")])
-        lines = list(islice(texts, options.lines))
+        lines = list(islice(texts, options.skip, options.skip + options.lines))
         found = []
         for precision in options.precisions:
             for beam in options.beams or sorted({1, config.search.beam_size}):
@@ -115,7 +116,12 @@ def main(args: Sequence[str] | None = None) -> None:
                 found.append(compare(translator, lines, options.batch))
     except NmtError as error:
         sys.exit(f"error: {error}")
-    content = {"run": str(run.path), "src": str(options.src or "test split"), "torch": torch.__version__}
+    content = {
+        "run": str(run.path),
+        "src": str(options.src or "test split"),
+        "skip": options.skip,
+        "torch": torch.__version__,
+    }
     print(json.dumps(content | {"settings": [asdict(one) for one in found]}, indent=2, ensure_ascii=False))
     sys.exit(1 if any(one.differences for one in found) else 0)
 

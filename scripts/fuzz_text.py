@@ -98,6 +98,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--cases", type=int, default=1000, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first case [0]")
+    parser.add_argument("--seconds", type=float, metavar="S", help="begin no case after so many seconds [no limit]")
     parser.add_argument("--case", type=int, metavar="N", help="run this case alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report here as well")
     options = parser.parse_args(args)
@@ -108,6 +109,8 @@ def main(args: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Workplace.make(Path(folder))
         for number in numbers:
+            if options.seconds is not None and time.perf_counter() - start > options.seconds:
+                break
             rng = Random(f"{options.seed}/{number}")
             report.run(rng.choice(_DEAL), rng, place, number)
     content = {"seed": options.seed, "first": options.first, "seconds": round(time.perf_counter() - start, 1)}
