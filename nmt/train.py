@@ -104,7 +104,6 @@ class Validation:
     ) -> None:  # fmt: skip
         self.config, self.data, self.model, self.device = config, data, model, device
         self.run, self.metrics = run, metrics
-        self.translator = Translator(model, data.tokenizers, config.search, longest_source(config), device)
         self.sources = data.dev.src_texts()
         self.references = data.dev.tgt_texts()
         attends = not isinstance(config.model.decoder, PlainConfig)
@@ -133,10 +132,12 @@ class Validation:
 
     def _translate(self) -> list[Translation]:
         """All of the development set; the weights are kept of the sentences that are drawn, no others."""
+        config = self.config
+        translator = Translator(self.model, self.data.tokenizers, config.search, longest_source(config), self.device)
         watched = set(self.watched)
         others = [source for line, source in enumerate(self.sources) if line not in watched]
-        kept = iter(self.translator.translate([self.sources[line] for line in self.watched], keep_weights=True))
-        rest = iter(self.translator.translate(others))
+        kept = iter(translator.translate([self.sources[line] for line in self.watched], keep_weights=True))
+        rest = iter(translator.translate(others))
         return [next(kept if line in watched else rest) for line in range(len(self.sources))]
 
     def _draw(self, step: int, translations: Sequence[Translation]) -> None:

@@ -17,7 +17,7 @@ from nmt.data.words import Range, decode_words, encode_words
 from nmt.errors import NmtError
 from nmt.model.forced import force
 from nmt.model.memory import keep_freed_memory
-from nmt.model.quantized import quantized, refuse_int8
+from nmt.model.products import refuse_int8
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
 from nmt.model.torch_stepper import TorchStepper
@@ -98,16 +98,15 @@ class Forced:
 
 
 class Translator:
-    """A model with its tokenizers and search settings.
+    """A model with its tokenizers and search settings. It searches with the weights that the model has now, not later.
 
     `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`. With `int8`
-    the search multiplies in 8 bits, on a CPU alone (`nmt.model.quantized`); forced decoding never does. `frozen`: the
-    model's weights will not change.
+    the search multiplies in 8 bits, on a CPU alone (`nmt.model.products`); forced decoding never does.
     """
 
     def __init__(
         self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device,
-        alignment_shift: int = 0, int8: bool = False, frozen: bool = False,
+        alignment_shift: int = 0, int8: bool = False,
     ) -> None:  # fmt: skip
         self.model = model.eval()
         self.tokenizers = tokenizers
@@ -115,7 +114,7 @@ class Translator:
         self.max_source = max_source
         self.alignment_shift = alignment_shift
         self.int8 = int8
-        self.stepper = TorchStepper(quantized(model) if int8 else model, (PAD, UNK, BOS), device, frozen)
+        self.stepper = TorchStepper(model, (PAD, UNK, BOS), device, int8)
 
     @classmethod
     def load(
@@ -155,7 +154,6 @@ class Translator:
             where,
             shift,
             int8,
-            frozen=True,
         )
 
     def translate(

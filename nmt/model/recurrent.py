@@ -61,15 +61,14 @@ def cell_weights(layer: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return cast(tuple[Tensor, Tensor, Tensor, Tensor], tuple(getattr(layer, name) for name in names))
 
 
-def step_cell(layer: nn.Module, x_NX: Tensor, state: Hidden) -> Hidden:
-    """The next h of a GRU layer, or h and c of an LSTM layer, from those before."""
-    match layer:
-        case nn.GRU():
-            return (torch.gru_cell(x_NX, state[0], *cell_weights(layer)),)
-        case nn.LSTM():
-            return torch.lstm_cell(x_NX, state, *cell_weights(layer))
-        case _:  # a cell that can do no more than step, as those of `nmt.model.quantized`
-            return cast(Hidden, layer(x_NX, state))
+def step_cell(layer: nn.Module, parts: tuple[Tensor, ...], state: Hidden) -> Hidden:
+    """The next h of a GRU layer, or h and c of an LSTM layer, from those before and an input that comes in parts."""
+    if not isinstance(layer, nn.GRU | nn.LSTM):  # a cell that can do no more than step, as those of `nmt.model.folded`
+        return cast(Hidden, layer(parts, state))
+    x_NX = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    if isinstance(layer, nn.GRU):
+        return (torch.gru_cell(x_NX, state[0], *cell_weights(layer)),)
+    return torch.lstm_cell(x_NX, state, *cell_weights(layer))
 
 
 class RecurrentStack(nn.Module):
@@ -92,18 +91,19 @@ class RecurrentStack(nn.Module):
         """h of the last layer, [N, H]: the decoder's query."""
         return hidden[len(self.layers) - 1]
 
-    def step(self, x_NX: Tensor, hidden: Hidden) -> Hidden:
-        """One step from input `x_NX`. Between layers `dropout` draws anew each step in training."""
+    def step(self, parts: tuple[Tensor, ...], hidden: Hidden) -> Hidden:
+        """One step from an input [N, X], which comes in parts. Between layers `dropout` draws anew in training."""
         count = len(self.layers)
         states: list[Tensor] = []
         cells: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             if index > 0:
-                x_NX = self.dropout(x_NX.unsqueeze(1)).squeeze(1)
+                parts = (self.dropout(parts[0].unsqueeze(1)).squeeze(1),)
             before = (hidden[index],) if self.cell == "gru" else (hidden[index], hidden[count + index])
-            x_NX, *cell = step_cell(layer, x_NX, before)
+            h_NH, *cell = step_cell(layer, parts, before)
+            parts = (h_NH,)
             cells += cell
-            states.append(x_NX)
+            states.append(h_NH)
         return (*states, *cells)
 
     @property
