@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a core: more threads would only wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "unit"))
