@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 class Stopped(Exception):
@@ -15,17 +19,27 @@ class Stopped(Exception):
         self.exit_code = 128 + signal_number
 
 
+class BrokenOff(Exception):
+    """A validation ended in its middle because of a signal; it has left nothing behind and is to be done again."""
+
+
 class StopSignals:
-    """Within the `with` block the first signal is noted in `received`, and the next acts as usual."""
+    """Within the `with` block the first signal is noted in `received`, and the next acts as usual.
+
+    "As usual" is the system's own doing, without Python: it ends the process also in the middle of a long operation. A
+    signal that the process was started to ignore, as a shell does for what runs in the background, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._earlier: dict[int, signal.Handlers | object] = {}
 
     def __enter__(self) -> StopSignals:
+        self.received = None
         if threading.current_thread() is threading.main_thread():  # Python takes handlers nowhere else
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._earlier[number] = signal.signal(number, self._note)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._earlier[number] = signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -33,8 +47,24 @@ class StopSignals:
         for each in self._earlier:
             signal.signal(each, signal.SIG_DFL)
 
+    def check(self) -> None:
+        """For work that can be done again.
+
+        Raises:
+            BrokenOff: if a signal has come.
+        """
+        if self.received is not None:
+            raise BrokenOff
+
+    def checked(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items, with a `check` before each. Raises as `check` does."""
+        for item in items:
+            self.check()
+            yield item
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._earlier.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        self._earlier = {}
