@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt.errors import unwritable
+from nmt.run_dir import replacing
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
+
+_AROUND = 8 + 4 + 4  # bytes of an event's record beside the event: its length, and two checksums
 
 
 class Appender:
@@ -74,29 +77,33 @@ class EventFile:
     torch's `SummaryWriter` writes from a thread: what goes wrong there is told late, and with a traceback of its own.
     """
 
-    def __init__(self, folder: Path, purge_step: int | None) -> None:
-        """Begin a file; with `purge_step` TensorBoard hides what earlier files have of that step and later ones.
+    def __init__(self, folder: Path, last_step: int | None) -> None:
+        """Begin a file; with `last_step` what earlier files have of later steps is cut.
 
         Raises:
-            NmtError: if it cannot be written.
+            NmtError: if something cannot be written.
         """
         from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            earlier = [file.name.split(".")[3] for file in folder.glob("events.out.tfevents.*")]
+            earlier = sorted(folder.glob("events.out.tfevents.*"))
+            if last_step is not None:
+                for file in earlier:
+                    _cut_events(file, last_step)
         except OSError as error:
             raise unwritable(folder, error) from error
         # TensorBoard reads in the order of names: a run that is taken up within a second, or on a machine whose clock
         # is behind, must still come last.
-        stamp = max([int(time.time()), *(int(each) + 1 for each in earlier if each.isdecimal())])
+        stamps = [file.name.split(".")[3] for file in earlier]
+        stamp = max([int(time.time()), *(int(each) + 1 for each in stamps if each.isdecimal())])
         name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}.0"
         self._file = Appender(folder / name, fresh=True)
         self._records = RecordWriter(self._file)
         self._event(file_version="brain.Event:2")
-        if purge_step is not None:
-            self._event(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+        if last_step is not None:  # for a TensorBoard that has read what was cut
+            self._event(step=last_step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def add(self, step: int, summary: Summary) -> None:
         """Append what one of the functions of `torch.utils.tensorboard.summary` made.
@@ -119,3 +126,29 @@ class EventFile:
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         self._file.close()
+
+
+def _cut_events(file: Path, step: int) -> None:
+    """Rewrite an event file without the events after a step, and without a torn end.
+
+    TensorBoard's own way to hide them, a mark in the next file, does not hide texts from every reader of such files.
+    """
+    from google.protobuf.message import DecodeError
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    whole = file.read_bytes()
+    kept, start = bytearray(), 0
+    while len(whole) - start >= _AROUND:
+        end = start + _AROUND + int.from_bytes(whole[start : start + 8], "little")
+        if end > len(whole):
+            break
+        try:
+            event = Event.FromString(whole[start + 12 : end - 4])
+        except DecodeError:
+            break
+        if event.step <= step:
+            kept += whole[start:end]
+        start = end
+    if len(kept) < len(whole):
+        with replacing(file) as stream:
+            stream.write(kept)

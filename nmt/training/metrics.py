@@ -33,8 +33,8 @@ class MetricsWriter:
         jsonl: the run's `metrics.jsonl`.
         tensorboard: folder of TensorBoard's event files.
         resume_step: None starts afresh (an older file is replaced). A step continues the record from there: what an
-            interrupted run had written after that step is cut from `metrics.jsonl`, and TensorBoard is told to hide
-            it, because the resumed run is going to write those steps again.
+            interrupted run had written after that step is cut from both, because the resumed run is going to write
+            those steps again.
 
     Write what belongs to a step before the checkpoint of that step is saved: then neither a hole nor a double entry can
     arise, wherever the process is killed.
@@ -54,7 +54,7 @@ class MetricsWriter:
         except OSError as error:
             raise unwritable(error.filename or jsonl, error) from error
         self._jsonl = Appender(jsonl, fresh=resume_step is None)
-        self._tensorboard = EventFile(tensorboard, None if resume_step is None else resume_step + 1)
+        self._tensorboard = EventFile(tensorboard, resume_step)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line to `metrics.jsonl` and one point to each of the named TensorBoard curves.
