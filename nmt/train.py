@@ -28,7 +28,7 @@ from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, replacing, write_atomic
-from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume
+from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, make_last
 from nmt.training.likelihood import likelihood
 from nmt.training.loop import Training
 from nmt.training.metrics import MetricsWriter
@@ -96,6 +96,7 @@ def _fit(
     model = build_model(config.model, data.tokenizers.src.vocab_size, data.tokenizers.tgt.vocab_size).to(device)
     if found is not None:
         restore_weights(model, found[1]["model"], found[0])  # before anything of the run is changed
+        make_last(run, found[0])  # before metrics are cut
     _describe(run, config, data, command)
     step = found[1]["state"]["step"] if found is not None else None
     if resume:

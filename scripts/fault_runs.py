@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from nmt.training.checkpoint import load_checkpoint
 from nmt.training.metrics import read_metrics
 
 WORDS = {"red": "rot", "old": "alt", "dog": "Hund", "cat": "Katze", "sees": "sieht", "the": "der", "big": "groß"}
+LONGEST = 600  # seconds after which a process ends itself, should nobody be left to end it
 SPAWN = multiprocessing.get_context("forkserver")
 
 
@@ -76,6 +78,7 @@ def _run(args: list[str], cwd: Path, log: Path, before: Callable[[], None] | Non
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.chdir(cwd)
+    signal.alarm(LONGEST)
     torch.set_num_threads(1)
     if before is not None:
         before()

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from nmt.errors import NmtError, is_out_of_memory
+from nmt.errors import NmtError, is_out_of_memory, unwritable
 from nmt.run_dir import RunDir, flush_folder, replacing, temporary_beside
 from nmt.training.state import TrainingState
 
@@ -189,6 +189,24 @@ def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, 
     )
 
 
+def make_last(run: RunDir, path: Path) -> None:
+    """Lets last.pt name another checkpoint of the run, from which it goes on from now on, whatever happens next.
+
+    Raises:
+        NmtError: if it cannot be written.
+    """
+    if path.name != run.last.name:
+        _replace(path, run.last)
+
+
+def _replace(path: Path, name: Path) -> None:
+    try:
+        _second_name(path, name)
+    except OSError as error:
+        raise unwritable(name, error) from error
+    flush_folder(name.parent)
+
+
 def best_is_missing(run: RunDir, state: dict[str, Any]) -> bool:
     """Sees to it that best.pt is of the step that a checkpoint's state calls the best; whether it cannot be.
 
@@ -206,8 +224,5 @@ def best_is_missing(run: RunDir, state: dict[str, Any]) -> bool:
     numbered = run.checkpoints / f"step_{best_step:06d}.pt"
     if isinstance(_read(numbered), str):
         return True
-    try:
-        _second_name(numbered, run.best)
-    except OSError as error:
-        raise NmtError(f"{run.best}: cannot be written: {error.strerror}. Free space, or make it writable.") from error
+    _replace(numbered, run.best)
     return False

@@ -63,11 +63,12 @@ class Divergence:
 
     def _advice(self) -> str:
         rate, clip = self.config.optimizer.learning_rate, self.config.clip_norm
-        lower = f"lower training.optimizer.learning_rate (now {rate:g}) or training.clip_norm (now {clip:g})"
-        if not self.run.last.is_file():
-            return f"Training has diverged: {lower}, and train a new run with another --run-dir."
+        there = self.run.last.is_file()
+        again = (
+            f" If it diverges again, name an older one of {self.run.checkpoints} with --checkpoint." if there else ""
+        )
         return (
-            f"Training has diverged: {lower}, and go on from the last checkpoint: nmt train --resume "
-            f"--run-dir {self.run.quoted} --set training.optimizer.learning_rate={rate / 2:g}. If it diverges again, "
-            f"name an older one of {self.run.checkpoints} with --checkpoint."
+            f"Training has diverged: lower training.optimizer.learning_rate (now {rate:g}) or training.clip_norm (now "
+            f"{clip:g}), and {'go on from the last checkpoint' if there else 'begin again'}: nmt train --resume "
+            f"--run-dir {self.run.quoted} --set training.optimizer.learning_rate={rate / 2:g}.{again}"
         )

@@ -148,11 +148,11 @@ class Training:
         """What to say of a batch for which memory did not suffice."""
         (sentences, source), target = batch.src_BS.shape, batch.tgt_in_BT.shape[1]
         budget = self.config.batch_tokens
-        resume = f"--resume --run-dir {self.run.quoted}" if self.run.last.is_file() else "a new --run-dir"
         return (
             f"at step {self.state.step:,}: its batch has {sentences:,} sentences of up to {source:,} source and "
             f"{target:,} target pieces, and training.batch_tokens is {budget:,}. Nothing saved is lost. Go on with "
-            f"smaller batches: nmt train {resume} --set training.batch_tokens={max(budget // 2, 1)}"
+            f"smaller batches: nmt train --resume --run-dir {self.run.quoted} --set "
+            f"training.batch_tokens={max(budget // 2, 1)}"
         )
 
     def _losses(self, batch: Batch) -> tuple[TokenLosses, Tensor | None]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TypeVar
 
@@ -37,13 +40,12 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         self.received = None
         if threading.current_thread() is threading.main_thread():  # Python takes handlers nowhere else
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._earlier[number] = signal.signal(number, self._note)
+            self._earlier = {number: signal.signal(number, self._note) for number in _heeded()}
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = number
+        _show_cursor()
         for each in self._earlier:
             signal.signal(each, signal.SIG_DFL)
 
@@ -68,3 +70,34 @@ class StopSignals:
         for number, handler in self._earlier.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._earlier = {}
+
+
+@contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Let signals end the process as they do without Python, for the time of one long call of another language.
+
+    Python would hear of them only when the call returns. What it leaves unfinished must not look finished.
+    """
+    numbers = _heeded() if threading.current_thread() is threading.main_thread() else ()
+    if numbers:
+        _show_cursor()
+    earlier = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _heeded() -> list[signal.Signals]:
+    """The signals that stop, but for what the process was started to ignore."""
+    return [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+
+
+def _show_cursor() -> None:
+    """Nobody else does, once the process ends without Python, and a progress bar hides it."""
+    try:
+        if sys.stderr is not None and sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), b"\x1b[?25h")
+    except (OSError, ValueError):  # closed
+        pass

@@ -190,15 +190,23 @@ def test_going_back_leaves_nothing_of_what_came_after(work: Path, tmp_path: Path
     run = tmp_path / "run"
     shutil.copytree(work / "runs/whole", run)
     older = run / "checkpoints/step_000010.pt"
-    args = ("--resume", "--run-dir", run, "--checkpoint", older, "--set", "training.max_steps=12")
+    args = ("--resume", "--run-dir", run, "--set", "training.max_steps=12")
+    assert nmt(work, "train", *args, "--checkpoint", older, before=die_in_the_first_update).wait() == 9
     command = nmt(work, "train", *args)
     assert command.wait() == 0, command.said()
+    assert "resumed at step 10" in command.said(), "what was cut is not gone on from"
     steps = [int(file.stem[5:]) for file in (run / "checkpoints").glob("step_*.pt")]
     assert sorted(steps) == [10, 12]
     assert max(line["step"] for line in read_metrics(run / "metrics.jsonl")) == 12
     assert sorted(file.name for file in (run / "dev").iterdir())[-1] == "step_000012.txt"
     best = load_checkpoint(run / "checkpoints/best.pt")["state"]["step"]
     assert best == load_checkpoint(run / "checkpoints/last.pt")["state"]["best_step"]
+
+
+def die_in_the_first_update() -> None:
+    from nmt.training.loop import Training
+
+    Training.update = lambda self, batch: os._exit(9)  # type: ignore[method-assign]
 
 
 def test_a_checkpoint_of_another_run_is_refused(work: Path, stopped: tuple[Any, Path]) -> None:
