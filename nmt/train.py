@@ -180,6 +180,8 @@ class Validation:
         batches = in_order(self.data.dev, self.config.training.batch_tokens)
         with out_of_memory_told(self._too_large):
             values = likelihood(self.model, self.signals.checked(batches), self.device)
+        if not math.isfinite(values["dev/loss"]):
+            return values  # the training loop gives up; there is nothing to translate with
         translations = self._translate()
         self.signals.check()
         hypotheses = [translation.text for translation in translations]

@@ -75,7 +75,8 @@ class Trials:
         write_work(self.work, size, max_steps=15)
         self.whole = folder / "whole" / "run"
         self.check("undisturbed", self.train(self.whole).wait() == 0, self.log.read_text())
-        self.used = sum(file.stat().st_blocks * 512 for file in self.whole.parent.rglob("*"))
+        files = {status.st_ino: status for status in map(Path.stat, self.whole.parent.rglob("*"))}
+        self.used = sum(status.st_blocks * 512 for status in files.values())
 
     def train(self, run: Path, **options: object) -> Command:
         """Start a training, or take it up."""

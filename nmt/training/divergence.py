@@ -61,6 +61,17 @@ class Divergence:
         if not all(bool(tensor.isfinite().all()) for tensor in weights):
             raise NmtError(f"step {state.step}: weights are not finite any more, so nothing is saved. {self._advice()}")
 
+    def refuse_loss(self, state: TrainingState, loss: float) -> None:
+        """Keeps weights that are numbers, but too large to compute with, out of checkpoints.
+
+        Raises:
+            NmtError: if the loss of the development set is not finite.
+        """
+        if not math.isfinite(loss):
+            raise NmtError(
+                f"step {state.step}: the development set's loss is {loss}; nothing is saved. {self._advice()}"
+            )
+
     def _advice(self) -> str:
         rate, clip = self.config.optimizer.learning_rate, self.config.clip_norm
         there = self.run.last.is_file()

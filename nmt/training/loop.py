@@ -216,7 +216,7 @@ class Training:
 
         Raises:
             BrokenOff: as `validate` does; nothing has changed then.
-            NmtError: if there are weights that are no numbers.
+            NmtError: if weights or the loss are no numbers.
         """
         self._refuse_broken()
         if self.average is not None:
@@ -228,6 +228,7 @@ class Training:
             self.model.train()
             if self.average is not None:
                 self.average.swap()
+        self.divergence.refuse_loss(self.state, values[LOSS])
         self.metrics.write(self.state.step, values)
         score = values[SCORE]
         improved = score > self.state.best_score

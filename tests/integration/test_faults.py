@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import time
@@ -137,23 +138,26 @@ def test_on_a_full_disk_one_message_then_the_undisturbed_run(tmp_path: Path) -> 
 
 def test_memory_that_is_too_small_for_a_batch_names_its_shape_and_the_budget(work: Path) -> None:
     run = work / "runs" / "memory"
-    (work / "long.en").write_text(("the dog sees " * 700 + "\n") * 6)
-    (work / "long.de").write_text(("der Hund sieht " * 700 + "\n") * 6)
-    args = ["--set", "data.train={src: long.en, tgt: long.de}", "--set", "data.max_length=9000", "--run-dir", run]
-    args += ["--set", "training.batch_tokens=40000", "--set", "tokenizer.vocab_size=28"]
+    (work / "many.en").write_text("the big dog sees the old red cat.\n" * 20_000)
+    (work / "many.de").write_text("der Hund groß sieht die Katze alt rot.\n" * 20_000)
+    source = "[{src: train.en, tgt: train.de}, {src: many.en, tgt: many.de}]"
+    args = ["--set", f"data.train={source}", "--set", "training.batch_tokens=1000000", "--run-dir", run]
+    args += ["--set", "model.embedding_size=256"]
     assert nmt(work, "prepare", "--config", "tiny.yaml", *args).wait() == 0
     command = nmt(work, "train", "--config", "tiny.yaml", *args, before=little_memory)
     assert command.wait() == 1
     assert "Traceback" not in command.said()
     message = command.said().split("error: ")[1]
-    assert "out of memory at step 1: its batch has" in message
-    assert "training.batch_tokens is 40,000" in message
-    assert "--set training.batch_tokens=20000" in message
+    assert re.match(
+        r"out of memory at step [123]: its batch has [12]\d,\d{3} sentences of up to \d+ source and", message
+    )
+    assert "training.batch_tokens is 1,000,000" in message
+    assert f"nmt train --resume --run-dir {run} --set training.batch_tokens=500000" in message
 
 
 def test_memory_that_is_too_small_to_translate_names_the_batch_and_the_budget(work: Path) -> None:
-    (work / "wide.en").write_text(("the dog sees " * 20 + "\n") * 3000)
-    args = ("--run", "runs/whole", "--beam", 200, "--batch-tokens", 300000)
+    (work / "wide.en").write_text(("the dog sees " * 20 + "\n") * 600)
+    args = ("--run", "runs/whole", "--beam", 1000, "--batch-tokens", 300000)
     command = nmt(work, "translate", *args, "--input", "wide.en", before=little_memory)
     assert command.wait() == 1
     assert "Traceback" not in command.said()
@@ -164,7 +168,7 @@ def test_memory_that_is_too_small_to_translate_names_the_batch_and_the_budget(wo
 def little_memory() -> None:
     """Leave this process room for little more than it has."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + 400 * 2**20
+    limit = pages * resource.getpagesize() + 300 * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
