@@ -31,7 +31,7 @@ def write_work(folder: Path, size: int, **training: object) -> None:
     """Write a corpus of made-up text and `tiny.yaml`: a model of some width, a checkpoint every five updates."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(7)
-    for split, count in (("train", 200), ("dev", 3), ("test", 4)):
+    for split, count in (("train", 200), ("dev", 1), ("test", 2)):
         src = [[rng.choice(list(WORDS)) for _ in range(rng.randint(2, 9))] for _ in range(count)]
         tgt = [[WORDS[word] for word in (line[-1], *line[:-1])] for line in src]
         for name, lines in (("en", src), ("de", tgt)):
@@ -49,6 +49,7 @@ def write_work(folder: Path, size: int, **training: object) -> None:
         },
         "training": values | {"schedule": {"kind": "constant"}, "ema_decay": 0.9} | training,
         "search": {"beam_size": 2},
+        "evaluation": {"metrics": ["bleu"]},
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
 
