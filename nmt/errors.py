@@ -1,6 +1,13 @@
-"""The one exception for what a user can mend."""
+"""The one exception for what a user can mend, and what the machine's own failures look like."""
 
 from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_FULL = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
 
 class NmtError(Exception):
@@ -9,3 +16,33 @@ class NmtError(Exception):
     `str(error)` is the whole message: what is wrong, where, and what to do. The command line prints it without a
     traceback and exits with 1; every other exception is a defect of this package.
     """
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory was asked for and not given, by Python, NumPy, or torch on a CPU or a GPU."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    # torch has a class of its own for GPUs alone.
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("allocate memory" in text or "not enough memory" in text)
+
+
+@contextmanager
+def out_of_memory_told(what: Callable[[], str]) -> Iterator[None]:
+    """Turn a lack of memory within the block into a message that says for `what`.
+
+    Raises:
+        NmtError: "out of memory " and `what()`, which should end with what to do.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NmtError(f"out of memory {what()}") from error
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError) -> NmtError:
+    """Return the message for a file that could not be written, and what to do where its disk is full."""
+    remedy = " Free space on that disk, or write elsewhere." if error.errno in _FULL else ""
+    return NmtError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}.{remedy}")

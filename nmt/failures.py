@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from nmt import __version__
-from nmt.errors import NmtError
+from nmt.errors import NmtError, is_out_of_memory
 
 REPORT = (
     "This is a defect of nmt, not a mistake of yours. Please report it to the issue tracker of nmt-trainer, "
@@ -93,7 +93,7 @@ def _results_are_unread() -> bool:
 
 def _outside_cause(error: Exception) -> str | None:
     """Say in one sentence what the machine lacks, if that is why the command failed; None for our own defects."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if is_out_of_memory(error):
         return "out of memory. Use smaller batches: --set training.batch_tokens=N to train, --batch-tokens N otherwise."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."

@@ -29,6 +29,7 @@ from nmt.data.text import file_stamp
 from nmt.data.tokenizer import LearningStats, Tokenizers
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
+from nmt.training.signals import ended_at_once
 
 FORMAT = 1  # of the prepared folder; a higher number makes older ones be built anew
 REPORT_FILE = "report.json"
@@ -194,7 +195,7 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     tokenizer_dir = folder / "tokenizer"
     tokenizer_dir.mkdir()
     reporter.info(f"Learning {config.tokenizer.vocab_size:,} {config.tokenizer.model_type} pieces …")
-    with watch("learning"):
+    with watch("learning"), ended_at_once():
         tokenizers, learning = Tokenizers.train(
             tokenizer_dir, lambda: itertools.chain(*corpora.train), config.tokenizer, counts["train"]
         )

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
+import sys
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from nmt.errors import NmtError
+from nmt import run_lock
+from nmt.errors import NmtError, unwritable
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+_SCORES_TAKE = 60.0  # seconds that a temporary file in eval/ may be another command's at work
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,21 @@ class RunDir:
         return self.path / "eval"
 
     @property
+    def lock(self) -> Path:
+        """What a training holds locked for as long as it runs; the file itself stays."""
+        return self.path / ".lock"
+
+    @property
+    def failed_batch(self) -> Path:
+        """The text of the batch at which training gave up for want of a finite gradient."""
+        return self.path / "failed_batch.tsv"
+
+    @property
+    def quoted(self) -> str:
+        """The folder as a shell takes it, for the commands in messages."""
+        return shlex.quote(str(self.path))
+
+    @property
     def cache_root(self) -> Path:
         """The folder of prepared data, shared by the runs that lie side by side; never inside the run."""
         return self.path.resolve().parent / ".nmt-cache"
@@ -88,23 +111,38 @@ class RunDir:
             NmtError: if a run or anything else is already there, or the folder cannot be made.
         """
         run = cls(Path(path))
-        run.refuse_existing()
+        run._refuse_taken()
         try:
             for file in run._left_before_the_start():
                 file.unlink(missing_ok=True)
-            for folder in (run.path, *run._folders()):
-                folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise NmtError(f"{run.path}: cannot make the folder ({reason}). Choose another with --run-dir.") from error
+            raise run._cannot_be_made(error) from error
+        run._make(run.path, *run._folders())
         return run
+
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Keep every other training out of the folder, which is made if need be, for the time of the block.
+
+        Gives False where the file system has no locks. Other commands read a run while it is trained.
+
+        Raises:
+            NmtError: if another process trains here, named in the message, or the folder cannot be written.
+        """
+        self._make(self.path)
+        with run_lock.held(self.lock) as locked:
+            yield locked
 
     def refuse_existing(self) -> None:
         """Refuse a folder in which a new run has no place; called before long work as well.
 
         Raises:
-            NmtError: if a run or anything else is already there.
+            NmtError: if a run or anything else is already there, or another process is about to begin one.
         """
+        run_lock.refuse_held(self.lock)
+        self._refuse_taken()
+
+    def _refuse_taken(self) -> None:
         if self.config.exists() or self.last.exists():
             raise NmtError(
                 f"{self.path}: there is a run here already. Go on with it with --resume, "
@@ -112,9 +150,41 @@ class RunDir:
             )
         if self.path.exists() and not self.path.is_dir():
             raise NmtError(f"{self.path}: this is a file. Choose a folder with --run-dir.")
-        ours = {*self._folders(), *self._left_before_the_start()}
+        ours = {*self._folders(), *self._left_before_the_start(), self.lock}
         if self.path.is_dir() and not ours.issuperset(self.path.iterdir()):
             raise NmtError(f"{self.path}: the folder holds other files. Choose a new or empty one with --run-dir.")
+
+    def _make(self, *folders: Path) -> None:
+        try:
+            for folder in folders:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._cannot_be_made(error) from error
+
+    def _cannot_be_made(self, error: OSError) -> NmtError:
+        reason = error.strerror or str(error)
+        return NmtError(f"{self.path}: cannot make the folder ({reason}). Choose another with --run-dir.")
+
+    def clear_after(self, step: int) -> None:
+        """Remove what killed processes left, and translations of later validations; for the holder of the lock.
+
+        Raises:
+            NmtError: if something cannot be removed.
+        """
+        later = [
+            file for file in self.dev.glob("step_*.txt") if (number := file.stem[5:]).isdecimal() and int(number) > step
+        ]
+        folders = (self.path, self.checkpoints, self.dev, self.eval)
+        parts = [part for folder in folders for part in folder.glob(".*.tmp") if _TEMPORARY.fullmatch(part.name)]
+        for file in (*later, *parts):
+            try:
+                # `nmt eval` needs no lock, and may be writing.
+                if file.parent != self.eval or time.time() - file.stat().st_mtime > _SCORES_TAKE:
+                    file.unlink()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise NmtError(f"{file}: cannot be removed: {error.strerror}.") from error
 
     def _folders(self) -> tuple[Path, ...]:
         """The folders that a run begins with."""
@@ -186,13 +256,13 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """
     target = Path(os.path.realpath(path))
     special = target.exists() and not target.is_file()
-    temporary = target if special else target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = target if special else temporary_beside(target)
     if target.is_dir():
         raise _is_folder(path)
     try:
         stream = temporary.open("wb")
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     try:
         with stream:
             yield stream
@@ -201,9 +271,36 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
                 os.fsync(stream.fileno())
         if not special:
             os.replace(temporary, target)
+            flush_folder(target.parent)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno is None or (error.filename is not None and str(error.filename) != str(temporary)):
+            raise  # of something else that the block does
+        raise unwritable(path, error) from error
     finally:
         if not special:
             temporary.unlink(missing_ok=True)
+
+
+def temporary_beside(target: Path) -> Path:
+    """Return a name for what is to become `target`, which nobody else has, here or on another machine."""
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk before anything that comes after, as a loss of power could undo them.
+
+    Windows cannot open folders, and keeps their order by itself; some network file systems refuse.
+    """
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def refuse_unwritable(path: str | Path) -> None:
@@ -221,15 +318,11 @@ def refuse_unwritable(path: str | Path) -> None:
         if not target.exists() and not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def _is_folder(path: str | Path) -> NmtError:
     return NmtError(f"{path}: this is a folder; name a file to write.")
-
-
-def _unwritable(path: str | Path, error: OSError) -> NmtError:
-    return NmtError(f"{path}: cannot be written: {error.strerror or error}.")
 
 
 def write_atomic(path: Path, text: str) -> None:

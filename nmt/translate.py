@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from nmt.data.batching import by_length
 from nmt.data.text import one_line
 from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
 from nmt.data.words import Range, decode_words, encode_words
-from nmt.errors import NmtError
+from nmt.errors import NmtError, out_of_memory_told
 from nmt.model.forced import force
 from nmt.model.memory import keep_freed_memory
 from nmt.model.products import refuse_int8
@@ -157,15 +157,16 @@ class Translator:
         )
 
     def translate(
-        self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False
-    ) -> list[Translation]:
+        self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False,
+        before_each: Callable[[], None] | None = None,
+    ) -> list[Translation]:  # fmt: skip
         """One translation a line, in order; a line of blanks gives a blank one.
 
         Sentences are searched for in batches of like length, of at most `batch_tokens` source pieces with padding.
-        `n_best` candidates each.
+        `n_best` candidates each. `before_each` is called before each batch, and may end the work by an exception.
 
         Raises:
-            NmtError: if more candidates are asked for than the beam holds.
+            NmtError: if more candidates are asked for than the beam holds, or memory does not suffice for a batch.
         """
         if n_best > self.search.beam_size:
             raise NmtError(
@@ -183,7 +184,11 @@ class Translator:
         found: list[list[Hypothesis]] = [[]] * len(filled)
         most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
         for batch in by_length([len(source) for source in sources], batch_tokens, most):
-            hypotheses = self._search([sources[place] for place in batch], n_best, keep_weights)
+            if before_each is not None:
+                before_each()
+            rows = [sources[place] for place in batch]
+            with out_of_memory_told(lambda: self._too_large(rows, batch_tokens)):  # noqa: B023
+                hypotheses = self._search(rows, n_best, keep_weights)
             for place, best in zip(batch.tolist(), hypotheses, strict=True):
                 if not best:
                     raise _broken_model()
@@ -259,6 +264,14 @@ class Translator:
             log_prob,
             float(score),
             max(len(src), len(tgt)) > self.max_source,
+        )
+
+    def _too_large(self, sources: list[list[int]], batch_tokens: int) -> str:
+        """What to say of a batch for which memory did not suffice."""
+        return (
+            f"in a batch of {len(sources):,} sentences of up to {max(map(len, sources)):,} pieces with beam "
+            f"{self.search.beam_size} and --batch-tokens {batch_tokens}. Use smaller batches or a smaller beam: "
+            f"--batch-tokens {max(batch_tokens // 2, 1)}, --beam; in training, search.beam_size."
         )
 
     def _search(self, sources: list[list[int]], n_best: int, keep_weights: bool) -> list[list[Hypothesis]]:
