@@ -11,8 +11,7 @@ import torch
 
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir, replacing
-
-KEYS = ("model", "optimizer", "schedule", "state", "random")
+from nmt.training.foreign import what_is_odd
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
@@ -64,7 +63,6 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for what is not a checkpoint, with advice that is not ours
         raise NmtError(f"{path}: this is not a checkpoint of nmt, or it is damaged.{offer}") from error
-    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
-    if missing:
-        raise NmtError(f"{path}: this is not a checkpoint of nmt: it has no {', no '.join(missing)}.{offer}")
+    if (odd := what_is_odd(content)) is not None:
+        raise NmtError(f"{path}: {odd}.{offer}")
     return dict(content)
