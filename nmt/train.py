@@ -20,14 +20,16 @@ from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
 from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
+from nmt.data.text import one_line
 from nmt.errors import NmtError
 from nmt.evaluate import EvaluationResult, check_tokenizer, evaluate_split, validation_scores
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
-from nmt.run_dir import RunDir, write_atomic
+from nmt.run_dir import RunDir, read_json_object, write_atomic
 from nmt.training.checkpoint import load_checkpoint
+from nmt.training.foreign import refused_where_it_does_not_fit
 from nmt.training.loop import Training, TrainingState, likelihood
 from nmt.training.metrics import MetricsWriter
 from nmt.translate import Translation, Translator, choose_device, longest_source
@@ -48,6 +50,7 @@ def train(
     run = RunDir(run_path)
     if resume:
         run = RunDir.open(run_path)
+        run.refuse_links_out(run.path)
         _check_changes(load_config(str(run.config)), config, run, reporter)
     else:
         run.refuse_existing()
@@ -78,7 +81,8 @@ def train(
         + ("" if training.precision.rounded is None else ", large products in bfloat16")
     )
     if content is not None:
-        training.restore(content)
+        with refused_where_it_does_not_fit(run.last):
+            training.restore(content)
         reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
     else:
         metrics.text(0, "settings", "```yaml\n" + config_yaml(config) + "```")
@@ -125,8 +129,8 @@ class Validation:
             bleu_tokenize=self.config.evaluation.bleu_tokenize,
         )
         samples = (
-            f"    source       {source}\n    reference    {reference}\n    translation  {hypothesis}\n"
-            for source, reference, hypothesis in zip(self.sources, self.references, hypotheses, strict=True)
+            f"    source       {one_line(source)}\n    reference    {one_line(reference)}\n    translation  {text}\n"
+            for source, reference, text in zip(self.sources, self.references, hypotheses, strict=True)
         )
         self.metrics.text(step, "dev/samples", "\n".join(itertools.islice(samples, SAMPLES)))
         return values | {f"dev/{name}": score for name, score in scores.items()}
@@ -172,11 +176,14 @@ def _check_data(run: RunDir, data: PreparedData) -> None:
         NmtError: if the data report or the vocabulary is not the one in the run's folder.
     """
     here = data.tokenizer_dir.glob("*.model")
-    same = all((run.tokenizer / file.name).read_bytes() == file.read_bytes() for file in here)
+    same = all(
+        (run.tokenizer / file.name).is_file() and (run.tokenizer / file.name).read_bytes() == file.read_bytes()
+        for file in here
+    )
     volatile = ("cached", "where", "seconds")
     before, now = (
         {key: value for key, value in report.items() if key not in volatile}
-        for report in (json.loads(run.data_report.read_text(encoding="utf-8")), data.report)
+        for report in (read_json_object(run.data_report), data.report)
     )
     if not same or before != now:
         raise NmtError(
@@ -209,7 +216,8 @@ def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence
         "git_commit": _git_commit(),
         "seed": config.training.seed,
     }
-    meta["starts"] = [*meta.get("starts", []), {"time": _now(), "command": list(command)}]
+    starts = meta.get("starts")
+    meta["starts"] = [*(starts if isinstance(starts, list) else []), {"time": _now(), "command": list(command)}]
     write_atomic(run.meta, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
     write_atomic(run.config, config_yaml(config))  # last: a folder that has it has all that resuming needs
 
@@ -226,7 +234,7 @@ def _record_time(run: RunDir, state: TrainingState) -> None:
 
 
 def _read_meta(run: RunDir) -> dict[str, Any]:
-    return dict(json.loads(run.meta.read_text(encoding="utf-8"))) if run.meta.is_file() else {}
+    return read_json_object(run.meta)
 
 
 def _now() -> str:
