@@ -81,8 +81,12 @@ def train(
         + ("" if training.precision.rounded is None else ", large products in bfloat16")
     )
     if content is not None:
-        with refused_where_it_does_not_fit(run.last):
-            training.restore(content)
+        try:
+            with refused_where_it_does_not_fit(run.last):
+                training.restore(content)
+        except NmtError:
+            metrics.close()
+            raise
         reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
     else:
         metrics.text(0, "settings", "```yaml\n" + config_yaml(config) + "```")
