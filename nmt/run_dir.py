@@ -244,7 +244,7 @@ def refuse_unwritable(path: str | Path) -> None:
     try:
         # The dot makes it an error that the parent is a file.
         os.stat(os.path.join(target.parent, "."))
-        if not target.exists() and not os.access(target.parent, os.W_OK):
+        if (target.is_file() or not target.exists()) and not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise _unwritable(path, error) from error
