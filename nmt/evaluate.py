@@ -18,7 +18,7 @@ from nmt.data.pairs import read_files, read_split
 from nmt.errors import NmtError
 from nmt.plotting import LengthRow, plot_by_length
 from nmt.reporting import Reporter
-from nmt.run_dir import RunDir, write_atomic
+from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -248,6 +248,7 @@ def evaluate_split(
     if translator is None:
         translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
     name = f"{name}.int8" if translator.int8 else name
+    _refuse_unwritable(run, name)
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
     settings = translator.search.model_dump(mode="json") | ({"int8": True} if translator.int8 else {})
     result = _score(config, pairs, translations, name, _relative(checkpoint or run.best, run), settings, seconds, files)
@@ -400,6 +401,16 @@ def _length_ratio(hypotheses: Sequence[str], references: Sequence[str], bleu: BL
     """BLEU's own `sys_len / ref_len`."""
     result = bleu.corpus_score(list(hypotheses), [list(references)])
     return result.sys_len / result.ref_len if result.ref_len else None
+
+
+def _refuse_unwritable(run: RunDir, name: str) -> None:
+    """Refuses what `_write` could not write, before minutes of translation."""
+    run.refuse_links_out(run.eval)
+    if run.eval.exists() and not run.eval.is_dir():
+        raise NmtError(f"{run.eval}: this is a file, and the scores need a folder of that name. Move the file away.")
+    if run.eval.exists():
+        for suffix in (".hyp.txt", "_by_length.csv", "_by_length.png", ".json"):
+            refuse_unwritable(run.eval / f"{name}{suffix}")
 
 
 def _write(run: RunDir, result: EvaluationResult, hypotheses: Sequence[str]) -> None:

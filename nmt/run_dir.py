@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from nmt import run_lock
 from nmt.errors import NmtError, unwritable
@@ -222,6 +223,31 @@ class RunDir:
             )
         return run
 
+    def needs(self, path: Path) -> bool:
+        """Tell whether a file is one of those without which this is no run, or the record of its training."""
+        parts = (self.config, self.meta, self.data_report, self.metrics, self.tokenizer, self.checkpoints)
+        real = Path(os.path.realpath(path))
+        return any(real.is_relative_to(os.path.realpath(part)) for part in (*parts, self.tensorboard))
+
+    def refuse_links_out(self, *folders: Path) -> None:
+        """Refuse links in these folders of the run that lead out of it; called before anything is written there.
+
+        A run may come from a stranger, and a link in it could name any file of this user. To keep a run on another
+        disk, link the whole folder: `self.path` itself may be a link.
+
+        Raises:
+            NmtError: naming the link.
+        """
+        home = os.path.realpath(self.path)
+        for folder in folders:
+            inside = (Path(above, name) for above, some, others in os.walk(folder) for name in (*some, *others))
+            for path in (folder, *inside):
+                if path != self.path and path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
+                    raise NmtError(
+                        f"{path}: this link leads out of the run, to {os.path.realpath(path)}, and nothing is written "
+                        "through it. Put a folder or file in its place, or remove it."
+                    )
+
     @classmethod
     def newest(cls, root: str | Path = Path("runs")) -> RunDir:
         """Return the run under `root` that was trained last.
@@ -315,7 +341,7 @@ def refuse_unwritable(path: str | Path) -> None:
     try:
         # The dot makes it an error that the parent is a file.
         os.stat(os.path.join(target.parent, "."))
-        if not target.exists() and not os.access(target.parent, os.W_OK):
+        if (target.is_file() or not target.exists()) and not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise unwritable(path, error) from error
@@ -333,3 +359,26 @@ def write_atomic(path: Path, text: str) -> None:
     """
     with replacing(path) as stream:
         stream.write(text.encode())
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file of a run; an empty one where there is no such file.
+
+    Raises:
+        NmtError: if it cannot be read, or holds anything else.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{path}: not valid JSON ({error}). Remove it, or train or evaluate again.") from error
+    except OSError as error:
+        raise NmtError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if not isinstance(content, dict):
+        raise NmtError(f"{path}: not a JSON object. Remove it, or train or evaluate again.")
+    return content
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")

@@ -21,14 +21,16 @@ from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
 from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
+from nmt.data.text import one_line
 from nmt.errors import NmtError, out_of_memory_told
 from nmt.evaluate import EvaluationResult, check_tokenizer, evaluate_split, validation_scores
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
-from nmt.run_dir import RunDir, replacing, write_atomic
+from nmt.run_dir import RunDir, read_json_object, replacing, write_atomic
 from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, make_last
+from nmt.training.foreign import refused_where_it_does_not_fit
 from nmt.training.likelihood import likelihood
 from nmt.training.loop import Training
 from nmt.training.metrics import MetricsWriter
@@ -57,6 +59,7 @@ def train(
     with ExitStack() as lock:
         if resume:
             run = RunDir.open(run_path)
+            run.refuse_links_out(run.path)
             _lock(run, lock, reporter)
             _check_changes(load_config(str(run.config)), config, run, reporter)
         else:
@@ -111,7 +114,11 @@ def _fit(
         + ("" if training.precision.rounded is None else ", large products in bfloat16")
     )
     if found is not None:
-        _take_up(run, training, *found, reporter)
+        try:
+            _take_up(run, training, *found, reporter)
+        except NmtError:
+            metrics.close()
+            raise
     else:
         if resume:
             reporter.info(f"{run.path}: no checkpoint was saved yet; training starts at the beginning.")
@@ -138,14 +145,8 @@ def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any
     Raises:
         NmtError: if the checkpoint does not fit the training.
     """
-    try:
+    with refused_where_it_does_not_fit(path):
         training.restore(content)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise NmtError(
-            f"{path}: this checkpoint does not fit this version of nmt or the run's settings "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Name another of the run's "
-            "with --checkpoint, or train a new run with another --run-dir."
-        ) from error
     if best_is_missing(run, content["state"]):
         reporter.warning(
             f"{run.best}: the best checkpoint, of step {training.state.best_step:,}, is not there any more. The next "
@@ -193,8 +194,8 @@ class Validation:
             bleu_tokenize=self.config.evaluation.bleu_tokenize,
         )
         samples = (
-            f"    source       {source}\n    reference    {reference}\n    translation  {hypothesis}\n"
-            for source, reference, hypothesis in zip(self.sources, self.references, hypotheses, strict=True)
+            f"    source       {one_line(source)}\n    reference    {one_line(reference)}\n    translation  {text}\n"
+            for source, reference, text in zip(self.sources, self.references, hypotheses, strict=True)
         )
         self.metrics.text(step, "dev/samples", "\n".join(itertools.islice(samples, SAMPLES)))
         return values | {f"dev/{name}": score for name, score in scores.items()}
@@ -250,11 +251,14 @@ def _check_data(run: RunDir, data: PreparedData) -> None:
         NmtError: if the data report or the vocabulary is not the one in the run's folder.
     """
     here = data.tokenizer_dir.glob("*.model")
-    same = all((run.tokenizer / file.name).read_bytes() == file.read_bytes() for file in here)
+    same = all(
+        (run.tokenizer / file.name).is_file() and (run.tokenizer / file.name).read_bytes() == file.read_bytes()
+        for file in here
+    )
     volatile = ("cached", "where", "seconds")
     before, now = (
         {key: value for key, value in report.items() if key not in volatile}
-        for report in (json.loads(run.data_report.read_text(encoding="utf-8")), data.report)
+        for report in (read_json_object(run.data_report), data.report)
     )
     if not same or before != now:
         raise NmtError(
@@ -289,7 +293,8 @@ def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence
         "git_commit": _git_commit(),
         "seed": config.training.seed,
     }
-    meta["starts"] = [*meta.get("starts", []), {"time": _now(), "command": list(command)}]
+    starts = meta.get("starts")
+    meta["starts"] = [*(starts if isinstance(starts, list) else []), {"time": _now(), "command": list(command)}]
     write_atomic(run.meta, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
     write_atomic(run.config, config_yaml(config))  # last: a folder that has it has all that resuming needs
 
@@ -306,7 +311,7 @@ def _record_time(run: RunDir, state: TrainingState) -> None:
 
 
 def _read_meta(run: RunDir) -> dict[str, Any]:
-    return dict(json.loads(run.meta.read_text(encoding="utf-8"))) if run.meta.is_file() else {}
+    return read_json_object(run.meta)
 
 
 def _now() -> str:

@@ -344,7 +344,10 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
-            raise NmtError(f"device {name}: torch sees {count} GPUs here. Use --device cpu or auto.")
+            raise NmtError(
+                f"device {name}: torch sees {count} GPU{'s' * (count != 1)} here. Use --device cpu or auto, or, "
+                "to train, --set training.device=auto."
+            )
     return device
 
 

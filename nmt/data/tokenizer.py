@@ -66,7 +66,8 @@ class Tokenizer:
             raise NmtError(f"{model_file}: no such file; it should hold the SentencePiece model")
         try:
             self._model = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
-        except (RuntimeError, OSError) as error:
+            self.pieces(range(self.vocab_size))  # of a damaged model some are no UTF-8
+        except (RuntimeError, OSError, UnicodeDecodeError) as error:
             raise NmtError(f"{model_file} is no SentencePiece model or damaged") from error
         ids = (self._model.pad_id(), self._model.unk_id(), self._model.bos_id(), self._model.eos_id())
         if ids != (PAD, UNK, BOS, EOS):

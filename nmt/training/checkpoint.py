@@ -14,9 +14,8 @@ import torch
 
 from nmt.errors import NmtError, is_out_of_memory, unwritable
 from nmt.run_dir import RunDir, flush_folder, replacing, temporary_beside
+from nmt.training.foreign import what_is_odd
 from nmt.training.state import TrainingState
-
-KEYS = ("model", "optimizer", "schedule", "state", "random")
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
@@ -146,13 +145,8 @@ def _read(path: Path) -> dict[str, Any] | str:
             raise
         empty = "" if path.stat().st_size else " (it is empty)"
         return f"this is not a checkpoint of nmt, or it is damaged{empty}"
-    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
-    if missing:
-        return f"this is not a checkpoint of nmt: it has no {', no '.join(missing)}"
-    if not isinstance(content["model"], dict) or not isinstance(content["state"], dict):
-        return "this is not a checkpoint of nmt: its model or its state is of another kind"
-    if not isinstance(content["state"].get("step"), int):
-        return "this is not a checkpoint of nmt: its state has no step"
+    if (odd := what_is_odd(content)) is not None:
+        return odd
     return dict(content)
 
 

@@ -121,7 +121,7 @@ def read_metrics(jsonl: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(complete, start=1):
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
             raise NmtError(f'{jsonl}, line {number}: not a JSON object with a "step". Remove or mend that line.')
