@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from nmt.data.text import write_line
 from nmt.errors import printable
 from nmt.reporting import Reporter
 
@@ -186,7 +187,8 @@ def write_translations(
         for translation in block:
             line += 1
             truncated += translation.truncated
-            out.write(_written(translation, line, form, n_best, shift).encode())
+            for row in _rows(translation, line, form, n_best, shift):
+                write_line(out, row)
         out.flush()
         if reporter is not None:
             reporter.progress("lines translated", line, None)
@@ -195,10 +197,10 @@ def write_translations(
     return truncated
 
 
-def _written(translation: Translation, line: int, form: str, n_best: int, shift: int) -> str:
-    """Return the output for one input line, line feeds included. A tab would be a border of fields in tsv."""
+def _rows(translation: Translation, line: int, form: str, n_best: int, shift: int) -> list[str]:
+    """Return the output lines for one input line. A tab would be a border of fields in tsv."""
     if form == "text":
-        return f"{translation.text}\n"
+        return [translation.text]
     from nmt.align import word_alignment  # needs torch, as the translations did
     from nmt.data.links import format_links
 
@@ -209,14 +211,12 @@ def _written(translation: Translation, line: int, form: str, n_best: int, shift:
             for one, found in zip(translation.candidates, links)
         ]
         best = {key: candidates[0][key] for key in ("text", "score", "alignment")}
-        return json.dumps({"line": line, **best, "n_best": candidates}, ensure_ascii=False) + "\n"
+        return [json.dumps({"line": line, **best, "n_best": candidates}, ensure_ascii=False)]
     rows = [
-        f"{one.score:.4f}\t{_field(one.text)}\t{format_links(found)}\n"
+        f"{one.score:.4f}\t{_field(one.text)}\t{format_links(found)}"
         for one, found in zip(translation.candidates, links)
     ]
-    if n_best == 1:
-        return rows[0]
-    return "".join(f"{line}\t{rank}\t{row}" for rank, row in enumerate(rows, 1))
+    return rows[:1] if n_best == 1 else [f"{line}\t{rank}\t{row}" for rank, row in enumerate(rows, 1)]
 
 
 def _field(text: str) -> str:
@@ -241,11 +241,13 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
         console.print(_line(f"{_METRIC_NAMES.get(name, name)}: {score.signature}"))
     search = ", ".join(f"{name} {value}" for name, value in result.search.items())
     speed = f"{result.seconds:.1f} s, {result.sentences_per_second:.1f} sentences a second"
-    console.print(_line(f"checkpoint {result.checkpoint}; {search}; {speed}"))
+    console.print(_line(f"checkpoint {result.checkpoint}, step {result.step:,}; {search}; {speed}"))
     if result.length_limited:
         console.print(
             _line(f"Stopped at the length limit: {result.length_limited:,} of {result.sentences:,} translations.")
         )
+    if result.empty:
+        console.print(_line(f"Without a word: {result.empty:,} of {result.sentences:,} translations."))
     console.print(_length_table(result.by_length))
     console.print(_line(f"Written to {run.eval / result.split}.json, _by_length.csv, _by_length.png and .hyp.txt"))
 
@@ -274,8 +276,10 @@ def show_run(info: RunInfo) -> None:
     _print_pairs(console, "Training", {"best_step": info.best_step, **info.state})
     _print_pairs(console, "Best checkpoint", info.best_scores)
     for name, scores in info.evaluations.items():
+        step = info.outdated.get(name)
+        of = "" if step is None else f", of best.pt at step {step:,}: it has been replaced since (nmt eval)"
         _print_pairs(
-            console, f"Scores of {name}", {_METRIC_NAMES.get(key, key): value for key, value in scores.items()}
+            console, f"Scores of {name}{of}", {_METRIC_NAMES.get(key, key): value for key, value in scores.items()}
         )
     _print_pairs(console, "Parameters", {**_shares(info), "total": f"{info.parameters.total:,}"})
     if info.parameters.tied:

@@ -1,12 +1,9 @@
-"""Scores: BLEU, chrF and TER with signatures and intervals, and by source length; the command `nmt eval`.
-
-sacreBLEU (Post 2018) computes every number, on raw, detokenised text. What it would quietly accept is checked here
-first: sacreBLEU 2.6 cuts the longer of two lists that differ in length.
-"""
+"""The command `nmt eval`: translates a test set, scores it, and keeps scores, table, plot and translations."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,45 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.config import Config, SearchConfig, load_config
 from nmt.data.pairs import read_files, read_split
+from nmt.data.text import write_lines
+from nmt.doubts import doubts_of_pairs, doubts_of_translations
 from nmt.errors import NmtError
 from nmt.plotting import LengthRow, plot_by_length
-from nmt.reporting import Reporter
+from nmt.reporting import Reporter, too_long
 from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
+from nmt.scoring import (
+    RESAMPLES,
+    Score,
+    bleu_tokenizer_name,
+    by_length,
+    check_tokenizer,
+    length_csv,
+    length_ratio,
+    score_corpus,
+)
 
 if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
-    from sacrebleu.metrics.bleu import BLEU
-
     from nmt.translate import Translation, Translator
 
-METRICS = ("bleu", "chrf", "ter")
-RESAMPLES = 1000  # for the 95 % intervals, as `sacrebleu --confidence` does by default
 _LINES_AT_ONCE = 512  # between two movements of the progress bar; enough for full batches of like length
-# sacreBLEU's tokenizer by target language where 13a is wrong, under the codes of ISO 639-1 and 639-3.
-_TOKENIZER_OF = {
-    "zh": "zh",
-    "zho": "zh",
-    "cmn": "zh",
-    "ja": "ja-mecab",
-    "jpn": "ja-mecab",
-    "ko": "ko-mecab",
-    "kor": "ko-mecab",
-}
-_PIP_EXTRA_OF = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
-
-
-@dataclass(frozen=True)
-class Score:
-    """One metric on one corpus.
-
-    `low` and `high` bound the 95 % bootstrap interval, sacreBLEU's mean ± half width over its resamples (Koehn 2004),
-    None where it was not asked for. `signature` is what to quote beside the score.
-    """
-
-    score: float
-    low: float | None
-    high: float | None
-    signature: str
 
 
 @dataclass(frozen=True)
@@ -61,17 +40,21 @@ class EvaluationResult:
     """What `nmt eval` prints and stores.
 
     `split` names the files under `eval/`; `checkpoint` is relative to the run where it lies inside. `length_limited`
-    counts translations that stopped at the length limit, `truncated` sources longer than the limit. `length_ratio` is
-    length of the hypotheses over that of the references, in BLEU's tokens (None for empty references).
+    counts translations that stopped at the length limit, `truncated` sources longer than the limit, `empty` sentences
+    with words whose translation has none. `step` is the update after which the checkpoint was saved: the name alone
+    does not say which model it was, as training goes on. `length_ratio` is the length of the hypotheses over that of
+    the references, in BLEU's tokens (None for empty references).
     """
 
     split: str
     sentences: int
     checkpoint: str
+    step: int
     metrics: dict[str, Score]
     search: dict[str, Any]
     length_limited: int
     truncated: int
+    empty: int
     length_ratio: float | None
     seconds: float
     by_length: tuple[LengthRow, ...]
@@ -92,105 +75,14 @@ class EvaluationResult:
             "search": self.search,
             "length_limited": self.length_limited,
             "truncated": self.truncated,
+            "empty": self.empty,
+            "step": self.step,
             "length_ratio": self.length_ratio,
             "seconds": self.seconds,
             "sentences_per_second": self.sentences_per_second,
             "by_length": [asdict(row) for row in self.by_length],
             "files": self.files,
         }
-
-
-def score_corpus(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    metrics: Sequence[str] = METRICS,
-    tgt_lang: str,
-    bleu_tokenize: str | None = None,
-    bootstrap: int = 0,
-) -> dict[str, Score]:
-    """Scores translations against one reference each.
-
-    Args:
-        hypotheses: one string a sentence, raw text.
-        references: as many strings.
-        metrics: of `bleu`, `chrf`, `ter`; 0 to 100 (TER may exceed 100, and less is better).
-        tgt_lang: chooses BLEU's tokenizer: zh for Chinese, MeCab for Japanese and Korean, 13a for all others.
-        bleu_tokenize: a tokenizer of sacreBLEU to use instead.
-        bootstrap: resamples for the 95 % interval; under 2 for none. The seed is sacreBLEU's own (12345, or the
-            environment's SACREBLEU_SEED) and part of the signature.
-
-    Raises:
-        NmtError: when there are no sentences, counts differ, something is not a string, or a metric or tokenizer is
-            unknown or not installed.
-    """
-    check_aligned(hypotheses, references)
-    scores = {}
-    for name in metrics:
-        metric = _metric(name, tgt_lang, bleu_tokenize)
-        _give_plain_floats(metric)
-        result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=bootstrap)
-        low = high = None
-        if bootstrap > 1:
-            # sacreBLEU hands these two out only as rounded text.
-            mean, half_width = result._mean, result._ci
-            low = max(0.0, mean - half_width)
-            high = mean + half_width if name == "ter" else min(100.0, mean + half_width)
-        scores[name] = Score(float(result.score), low, high, str(metric.get_signature()))
-    return scores
-
-
-def validation_scores(
-    hypotheses: Sequence[str], references: Sequence[str], *, tgt_lang: str, bleu_tokenize: str | None = None
-) -> dict[str, float]:
-    """BLEU and chrF alone, without intervals: `{"bleu": 0–100, "chrf": 0–100}`. Raises as `score_corpus` does."""
-    scores = score_corpus(
-        hypotheses, references, metrics=("bleu", "chrf"), tgt_lang=tgt_lang, bleu_tokenize=bleu_tokenize
-    )
-    return {name: score.score for name, score in scores.items()}
-
-
-def by_length(
-    sources: Sequence[str],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    buckets: Sequence[int],
-    tgt_lang: str,
-    bleu_tokenize: str | None = None,
-) -> list[LengthRow]:
-    """Corpus BLEU and chrF of the sentences of like length.
-
-    Length n is the number of whitespace words of the raw source. With `buckets` b1 < … < bk the rows are [0, b1),
-    [b1, b2), …, [bk, no limit), ascending, those without sentences left out. Raises as `score_corpus` does.
-    """
-    check_aligned(hypotheses, references)
-    check_aligned(sources, references, what="sources")
-    lengths = [len(source.split()) for source in sources]
-    lows = [0, *(bucket for bucket in buckets if bucket > 0)]
-    highs: list[int | None] = [*lows[1:], None]
-    rows = []
-    for low, high in zip(lows, highs, strict=True):
-        inside = [i for i, length in enumerate(lengths) if low <= length and (high is None or length < high)]
-        if not inside:
-            continue
-        scores = validation_scores(
-            [hypotheses[i] for i in inside],
-            [references[i] for i in inside],
-            tgt_lang=tgt_lang,
-            bleu_tokenize=bleu_tokenize,
-        )
-        rows.append(LengthRow(low, high, len(inside), scores["bleu"], scores["chrf"]))
-    return rows
-
-
-def length_csv(rows: Sequence[LengthRow]) -> str:
-    """The rows as CSV text: `low,high,sentences,bleu,chrf`, low <= n < high, an empty high for no limit."""
-    lines = ["low,high,sentences,bleu,chrf"]
-    for row in rows:
-        high = "" if row.high is None else row.high
-        lines.append(f"{row.low},{high},{row.sentences},{row.bleu:.4f},{row.chrf:.4f}")
-    return "\n".join(lines) + "\n"
 
 
 def evaluate_split(
@@ -205,7 +97,6 @@ def evaluate_split(
     device: str = "auto",
     batch_tokens: int = 4096,
     int8: bool = False,
-    translator: Translator | None = None,
     pairs: Sequence[tuple[str, str]] | None = None,
 ) -> EvaluationResult:
     """Translates a test set with a run's model, scores it and writes the results to the run's `eval/`.
@@ -223,7 +114,6 @@ def evaluate_split(
         device: `auto`, `cpu`, `cuda`, `cuda:1`.
         batch_tokens: source pieces a batch of translation.
         int8: multiply in 8 bits; NAME then ends in `.int8`, and the stored search settings say so.
-        translator: an already loaded one, which then decides checkpoint, search, device and int8.
         pairs: the split's text where the caller has it at hand, so that no source is read again.
 
     Raises:
@@ -243,105 +133,24 @@ def evaluate_split(
         pairs = read_split(config, split)
     if not pairs:
         raise NmtError(f"{name}: there is no sentence to score.")
-    check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)  # now, not after minutes of translation
-    _warn_of_tokenized(pairs, reporter)
-    if translator is None:
-        translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
-    name = f"{name}.int8" if translator.int8 else name
+    tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
+    check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
+    name = f"{name}.int8" if int8 else name
+    _refuse_overwriting(run, name, files)
     _refuse_unwritable(run, name)
+    for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
+        reporter.warning(doubt)
+    translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
-    settings = translator.search.model_dump(mode="json") | ({"int8": True} if translator.int8 else {})
-    result = _score(config, pairs, translations, name, _relative(checkpoint or run.best, run), settings, seconds, files)
-    _write(run, result, [translation.text for translation in translations])
+    result = _score(config, pairs, translations, translator, name, run, seconds, files)
+    if result.truncated:
+        reporter.warning(too_long(result.truncated))
+    hypotheses = [translation.text for translation in translations]
+    sources, references = zip(*pairs, strict=True)
+    for doubt in doubts_of_translations(sources, hypotheses, references):
+        reporter.warning(doubt)
+    _write(run, result, hypotheses)
     return result
-
-
-def check_aligned(hypotheses: Sequence[str], references: Sequence[str], what: str = "hypotheses") -> None:
-    """Refuses what sacreBLEU would cut or misread without a word.
-
-    Raises:
-        NmtError: unless both are sequences of strings (not a string, no lists inside), equally many and not empty.
-    """
-    for name, texts in ((what, hypotheses), ("references", references)):
-        if isinstance(texts, str):
-            raise NmtError(f"The {name} are a single string: give a list with one string a sentence.")
-        for number, text in enumerate(texts, start=1):
-            if not isinstance(text, str):
-                raise NmtError(
-                    f"Number {number} of the {name} is of type {type(text).__name__}, not a string: give one string a "
-                    "sentence, and one reference for each."
-                )
-    if len(hypotheses) != len(references):
-        raise NmtError(
-            f"{len(hypotheses)} {what} and {len(references)} references: there must be exactly one for each sentence, "
-            "in the same order. Blank lines count."
-        )
-    if not references:
-        raise NmtError("There is no sentence to score: the test set is empty.")
-
-
-def bleu_tokenizer_name(tgt_lang: str) -> str:
-    """sacreBLEU's tokenizer for a language code such as `de`, `zh`, `zh-Hans`, `ja_JP`."""
-    return _TOKENIZER_OF.get(tgt_lang.lower().replace("_", "-").split("-")[0], "13a")
-
-
-def check_tokenizer(tgt_lang: str, bleu_tokenize: str | None) -> None:
-    """Makes sure that BLEU can be computed, before hours of work that end in it.
-
-    Raises:
-        NmtError: when sacreBLEU has no such tokenizer, or what it needs is not installed.
-    """
-    _bleu(tgt_lang, bleu_tokenize)
-
-
-def _metric(name: str, tgt_lang: str, bleu_tokenize: str | None) -> Metric:
-    from sacrebleu.metrics.chrf import CHRF
-    from sacrebleu.metrics.ter import TER
-
-    match name:
-        case "bleu":
-            return _bleu(tgt_lang, bleu_tokenize)
-        case "chrf":
-            return CHRF()
-        case "ter":
-            return TER()
-    raise NmtError(f"There is no metric {name!r}: choose of {', '.join(METRICS)} in evaluation.metrics.")
-
-
-def _give_plain_floats(metric: Metric) -> None:
-    """Works around sacreBLEU 2.6: its resamples are scored as float32, but as float where nothing matches or the
-    reference is empty, and its mean of such a mixture, which small or badly translated test sets make, is a TypeError.
-    """
-    compute = metric._compute_score_from_stats
-
-    def compute_as_float(stats: list[Any]) -> Any:
-        score = compute(stats)
-        score.score = float(score.score)
-        return score
-
-    metric._compute_score_from_stats = compute_as_float  # type: ignore[method-assign]
-
-
-def _bleu(tgt_lang: str, bleu_tokenize: str | None) -> BLEU:
-    """BLEU with its tokenizer; all that can be missing is reported as an NmtError."""
-    from sacrebleu.metrics.bleu import BLEU
-
-    name = bleu_tokenize or bleu_tokenizer_name(tgt_lang)
-    if name not in BLEU.TOKENIZERS:
-        raise NmtError(
-            f"evaluation.bleu_tokenize: sacreBLEU has no tokenizer {name!r}; choose of {', '.join(BLEU.TOKENIZERS)}."
-        )
-    try:
-        # force: the advice on tokenised text goes to stderr line by line; ours is given once, by evaluate_split.
-        return BLEU(tokenize=name, force=True)
-    except (ImportError, RuntimeError, OSError) as error:
-        if name in _PIP_EXTRA_OF:
-            remedy = f'Install it with `pip install "{_PIP_EXTRA_OF[name]}"`, or set `evaluation.bleu_tokenize: char`.'
-        else:
-            remedy = f"Set another evaluation.bleu_tokenize, for example `char`. The cause: {error}"
-        raise NmtError(
-            f"BLEU for {tgt_lang!r} needs sacreBLEU's tokenizer {name!r}, which is not usable here. {remedy}"
-        ) from error
 
 
 def _translate(
@@ -363,9 +172,9 @@ def _score(
     config: Config,
     pairs: Sequence[tuple[str, str]],
     translations: Sequence[Translation],
+    translator: Translator,
     name: str,
-    checkpoint: str,
-    search: dict[str, Any],
+    run: RunDir,
     seconds: float,
     files: dict[str, str],
 ) -> EvaluationResult:
@@ -385,22 +194,33 @@ def _score(
     return EvaluationResult(
         split=name,
         sentences=len(pairs),
-        checkpoint=checkpoint,
+        checkpoint=_relative(translator.checkpoint, run),
+        step=translator.step,
         metrics=scores,
-        search=search,
+        search=translator.search.model_dump(mode="json") | ({"int8": True} if translator.int8 else {}),
         length_limited=sum(translation.length_limited for translation in translations),
         truncated=sum(translation.truncated for translation in translations),
-        length_ratio=_length_ratio(hypotheses, references, _bleu(tgt_lang, tokenize)),
+        empty=sum(bool(src.strip()) and not text.strip() for src, text in zip(sources, hypotheses, strict=True)),
+        length_ratio=length_ratio(hypotheses, references, tgt_lang=tgt_lang, bleu_tokenize=tokenize),
         seconds=seconds,
         by_length=tuple(rows),
         files=files,
     )
 
 
-def _length_ratio(hypotheses: Sequence[str], references: Sequence[str], bleu: BLEU) -> float | None:
-    """BLEU's own `sys_len / ref_len`."""
-    result = bleu.corpus_score(list(hypotheses), [list(references)])
-    return result.sys_len / result.ref_len if result.ref_len else None
+def _files(run: RunDir, name: str) -> tuple[Path, Path, Path, Path]:
+    """The scores, the translations, the table and the plot of an evaluation."""
+    suffixes = (".json", ".hyp.txt", "_by_length.csv", "_by_length.png")
+    scores, translations, table, plot = (run.eval / f"{name}{suffix}" for suffix in suffixes)
+    return scores, translations, table, plot
+
+
+def _refuse_overwriting(run: RunDir, name: str, files: dict[str, str]) -> None:
+    """Refuses to score a file that the results would replace."""
+    written = {os.path.realpath(file) for file in _files(run, name)}
+    for file in files.values():
+        if os.path.realpath(file) in written:
+            raise NmtError(f"{file}: the results of this evaluation would replace it. Move it out of {run.eval}.")
 
 
 def _refuse_unwritable(run: RunDir, name: str) -> None:
@@ -409,27 +229,19 @@ def _refuse_unwritable(run: RunDir, name: str) -> None:
     if run.eval.exists() and not run.eval.is_dir():
         raise NmtError(f"{run.eval}: this is a file, and the scores need a folder of that name. Move the file away.")
     if run.eval.exists():
-        for suffix in (".hyp.txt", "_by_length.csv", "_by_length.png", ".json"):
-            refuse_unwritable(run.eval / f"{name}{suffix}")
+        for file in _files(run, name):
+            refuse_unwritable(file)
 
 
 def _write(run: RunDir, result: EvaluationResult, hypotheses: Sequence[str]) -> None:
+    scores, translations, table, plot = _files(run, result.split)
     run.eval.mkdir(parents=True, exist_ok=True)
-    write_atomic(run.eval / f"{result.split}.hyp.txt", "".join(f"{text}\n" for text in hypotheses))
-    write_atomic(run.eval / f"{result.split}_by_length.csv", length_csv(result.by_length))
-    plot_by_length({run.path.resolve().name: result.by_length}, run.eval / f"{result.split}_by_length.png")
-    # Last: where this file is, the others belong to it.
-    write_atomic(run.eval / f"{result.split}.json", json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
-
-
-def _warn_of_tokenized(pairs: Sequence[tuple[str, str]], reporter: Reporter) -> None:
-    """BLEU on text that was tokenised before is not comparable with anybody's; sacreBLEU's own rule of thumb."""
-    count = sum(target.endswith(" .") for _, target in pairs)
-    if count >= 100 or (len(pairs) >= 10 and count * 2 > len(pairs)):
-        reporter.warning(
-            f"{count} of {len(pairs)} references end in a separate ' .': they look tokenised. BLEU is meant for raw "
-            "text; detokenise them for a score that others can compare."
-        )
+    # First gone, last written: where this file is, the others belong to it.
+    scores.unlink(missing_ok=True)
+    write_lines(translations, hypotheses)
+    write_atomic(table, length_csv(result.by_length))
+    plot_by_length({run.path.resolve().name: result.by_length}, plot)
+    write_atomic(scores, json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
 
 
 def _file_name(src: Path) -> str:

@@ -71,7 +71,8 @@ class RunInfo:
 
     `state` holds the plain values of the newest checkpoint's training state (`step`, `epoch`, …); `best_step` and
     `best_scores` belong to `best.pt`; `validations` has one entry a validation, `{"step": …, "dev/bleu": …}`;
-    `evaluations` has `{metric: score}` for every `eval/NAME.json`; `formulas` explains the parameters of attention, by
+    `evaluations` has `{metric: score}` for every `eval/NAME.json`, `outdated` the step of those that scored an earlier
+    `best.pt`; `formulas` explains the parameters of attention, by
     part; `files` are sizes in bytes by path in the run.
     """
 
@@ -83,6 +84,7 @@ class RunInfo:
     best_scores: dict[str, float | None]
     validations: tuple[dict[str, Any], ...]
     evaluations: dict[str, dict[str, float]]
+    outdated: dict[str, int]
     parameters: ParameterCounts
     formulas: dict[str, Formula]
     files: dict[str, int]
@@ -121,6 +123,7 @@ def describe(run: RunDir) -> RunInfo:
         best_scores={name: value for name, value in scores.items() if name != "step"},
         validations=tuple(validations),
         evaluations=_evaluations(run.eval),
+        outdated=_outdated(run, best_step),
         parameters=count_parameters(model, tied=config.model.tie_embeddings),
         formulas=attention_formulas(config.model),
         files=_sizes(run),
@@ -217,6 +220,14 @@ def _score(metric: Any, file: Path) -> float:
 def _finite(value: Any) -> float | None:
     """The value if it is a number that JSON can hold."""
     return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _outdated(run: RunDir, best_step: int | None) -> dict[str, int]:
+    """The step of each evaluation whose `best.pt` has been replaced by a better one since."""
+    best = run.best.relative_to(run.path).as_posix()
+    contents = {file.stem: read_json_object(file) for file in sorted(run.eval.glob("*.json"))}
+    steps = {name: content.get("step") for name, content in contents.items() if content.get("checkpoint") == best}
+    return {name: step for name, step in steps.items() if isinstance(step, int) and step != best_step}
 
 
 def _plain_values(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,3 +41,8 @@ class SilentReporter:
     def live(self) -> bool:
         """Return False: nobody is looking."""
         return False
+
+
+def too_long(lines: int) -> str:
+    """Return the warning for lines that were cut."""
+    return f"{lines} line{'s were' if lines > 1 else ' was'} too long: only the beginning was translated."

@@ -21,14 +21,15 @@ from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
 from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
-from nmt.data.text import one_line
+from nmt.data.text import one_line, write_lines
 from nmt.errors import NmtError, out_of_memory_told
-from nmt.evaluate import EvaluationResult, check_tokenizer, evaluate_split, validation_scores
+from nmt.evaluate import EvaluationResult, evaluate_split
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, read_json_object, replacing, write_atomic
+from nmt.scoring import check_tokenizer, validation_scores
 from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, make_last
 from nmt.training.foreign import refused_where_it_does_not_fit
 from nmt.training.likelihood import likelihood
@@ -186,7 +187,7 @@ class Validation:
         self.signals.check()
         hypotheses = [translation.text for translation in translations]
         self._draw(step, [translations[line] for line in self.watched])
-        write_atomic(self.run.dev / f"step_{step:06d}.txt", "".join(f"{text}\n" for text in hypotheses))
+        write_lines(self.run.dev / f"step_{step:06d}.txt", hypotheses)
         scores = validation_scores(
             hypotheses,
             self.references,

@@ -101,8 +101,12 @@ class Translator:
     """A model with its tokenizers and search settings. It searches with the weights that the model has now, not later.
 
     `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`. With `int8`
-    the search multiplies in 8 bits, on a CPU alone (`nmt.model.products`); forced decoding never does.
+    the search multiplies in 8 bits, on a CPU alone (`nmt.model.products`); forced decoding never does. `checkpoint`
+    and `step` say which file and which update of the training they are of, as long as they come from a file.
     """
+
+    checkpoint: Path
+    step: int
 
     def __init__(
         self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device,
@@ -141,20 +145,22 @@ class Translator:
         where = choose_device(device)
         if where.type == "cpu":
             keep_freed_memory()
-        content = load_checkpoint(checkpoint or run.best)
+        path = checkpoint or run.best
+        content = load_checkpoint(path)
         tokenizers = Tokenizers.load(run.tokenizer)
         model = build_model(config.model, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
-        restore_weights(model, content["model"], checkpoint or run.best)
-        shift = config.training.alignment_shift
-        return cls(
+        restore_weights(model, content["model"], path)
+        translator = cls(
             model.to(where),
             tokenizers,
             search or config.search,
             longest_source(config),
             where,
-            shift,
+            config.training.alignment_shift,
             int8,
         )
+        translator.checkpoint, translator.step = path, content["state"]["step"]
+        return translator
 
     def translate(
         self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False,

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig, load_config
+from nmt.data.pairs import read_split
 from nmt.data.tokenizer import BOS, EOS
 from nmt.errors import NmtError
-from nmt.evaluate import read_split
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.plotting import save_figure
 from nmt.run_dir import RunDir

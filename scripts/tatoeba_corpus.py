@@ -18,6 +18,9 @@ import random
 import re
 import zipfile
 from pathlib import Path
+from typing import BinaryIO, cast
+
+from nmt.data.text import read_blocks
 
 HELD_OUT = 1000  # distinct English sentences of dev, and as many of test
 
@@ -54,7 +57,8 @@ def read_pairs(archive: Path) -> tuple[str, list[tuple[str, str]]]:
         names = [name for name in opened.namelist() if re.fullmatch(r"(?:[a-z]+-eng/)?([a-z]{3})\.txt", name)]
         if len(names) != 1:
             raise SystemExit(f"{archive}: no file such as fra.txt inside.")
-        rows = opened.read(names[0]).decode("utf-8").splitlines()
+        with opened.open(names[0]) as stream:
+            rows = [row for block in read_blocks(cast(BinaryIO, stream), f"{archive}, {names[0]}") for row in block]
     code = {"fra": "fr", "deu": "de"}.get(Path(names[0]).stem, Path(names[0]).stem)
     return code, [(row.split("\t")[0], row.split("\t")[1]) for row in rows if row.count("\t") >= 1]
 

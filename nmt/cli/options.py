@@ -235,8 +235,3 @@ def standard_output() -> Iterator[BinaryIO]:
         raise NmtError("Standard output is closed. Give --output FILE.")
     yield sys.stdout.buffer
     sys.stdout.buffer.flush()
-
-
-def too_long(lines: int) -> str:
-    """Return the warning for lines that were cut."""
-    return f"{lines} line{'s were' if lines > 1 else ' was'} too long: only the beginning was translated."

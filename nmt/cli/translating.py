@@ -30,7 +30,6 @@ from nmt.cli.options import (
     search_settings,
     standard_output,
     text_input,
-    too_long,
 )
 
 
@@ -91,6 +90,7 @@ def translate(
 
     from nmt.console import ConsoleReporter, write_translations
     from nmt.data.text import read_blocks
+    from nmt.reporting import too_long
     from nmt.run_dir import replacing
 
     opened = open_run(run)
@@ -176,6 +176,4 @@ def evaluate(
             batch_tokens=batch_tokens,
             int8=int8,
         )
-        if result.truncated:
-            reporter.warning(too_long(result.truncated))
     show_evaluation(result, opened)

@@ -91,23 +91,27 @@ def csv_pairs(path: str, wanted: Pair) -> Iterator[Pair]:
         NmtError: if the header lacks a column, or at a record with another number of fields or wrong quoting.
     """
     rows = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    start = 1  # a record with line breaks inside begins before the line that the reader has come to
     try:
         header = next(rows, [])
         for column in wanted:
             if header.count(column) != 1:
                 raise _no_column(path, column, header, "its first line must name the columns, each once")
         first, second = map(header.index, wanted)
+        start = rows.line_num + 1
         for row in rows:
             if len(row) != len(header):
                 raise NmtError(
-                    f"{path}, line {rows.line_num}: {len(row)} fields, but the header has {len(header)}. A field that"
+                    f"{path}, line {start}: {len(row)} fields, but the header has {len(header)}. A field that"
                     ' holds a comma, a quote or a line break must stand in "double quotes"'
                 )
             yield row[first], row[second]
+            start = rows.line_num + 1
     except csv.Error as error:
         raise NmtError(
-            f"{path}, line {rows.line_num}: not valid CSV ({error}). Fields are separated by commas; one that holds a"
-            ' comma, a quote or a line break stands in double quotes, and a quote inside is doubled ("")'
+            f"{path}, line {start}: not valid CSV ({error}) in the record that begins there. Fields are separated by"
+            " commas; one that holds a comma, a quote or a line break stands in double quotes, and a quote inside is"
+            ' doubled ("")'
         ) from error
 
 
@@ -118,13 +122,15 @@ def parquet_pairs(path: str, wanted: Pair) -> Iterator[Pair]:
         NmtError: if the file is missing or damaged, lacks a column, or holds something else than text in it.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             column_names = top_columns(file.schema_arrow, wanted, path)
             first_row = 1
             for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=column_names):
                 yield from table_pairs(batch, wanted, path, first_row)
                 first_row += batch.num_rows
-    except pa.ArrowInvalid as error:
+            if first_row - 1 != file.metadata.num_rows:
+                raise pa.ArrowInvalid(f"{first_row - 1:,} rows instead of {file.metadata.num_rows:,}")
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # of many kinds, where a file is damaged
         raise NmtError(f"{path} is no Parquet file or damaged: {error}") from error
     except OSError as error:
         if not Path(path).is_file():
@@ -181,10 +187,17 @@ def _strings(values: Any, column: str, where: str, first_row: int) -> list[str]:
     try:
         texts: list[str] = values.to_pylist()
     except UnicodeDecodeError as error:
-        raise NmtError(
-            f"{where}, after row {first_row - 1}: column {column!r} holds bytes that are not UTF-8"
-        ) from error
+        row = first_row + next(place for place, value in enumerate(values) if not _is_utf8(value))
+        raise NmtError(f"{where}, row {row}: column {column!r} holds bytes that are not UTF-8 ({error})") from error
     return texts
+
+
+def _is_utf8(value: Any) -> bool:
+    try:
+        value.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _member(row: dict[str, Any], column: str, where: str) -> str:
@@ -202,7 +215,10 @@ def _no_column(where: str, column: str, available: Sequence[str], advice: str) -
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "very deeply nested"
     return text if len(text) <= 40 else text[:39] + "…"
 
 

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from nmt.errors import NmtError
+from nmt.run_dir import replacing
 
 BOM = b"\xef\xbb\xbf"
 CHUNK_BYTES = 1 << 16
@@ -60,16 +62,71 @@ def open_bytes(path: str | Path) -> BinaryIO:
             )
     if not (head.startswith((_GZIP, _XZ)) or _BZIP2.match(head)):
         return stream
-    # These classes close a file that they opened themselves, and leave open one that they are handed.
-    source: str | BinaryIO = stream
-    if stream.seekable():
-        stream.close()
-        source = str(path)
     if head.startswith(_GZIP):
+        # GzipFile closes a file that it opened itself, and leaves open one that it is handed.
+        source: str | BinaryIO = stream
+        if stream.seekable():
+            stream.close()
+            source = str(path)
         return cast(BinaryIO, gzip.open(source, "rb"))
-    if head.startswith(_XZ):
-        return cast(BinaryIO, lzma.open(source, "rb"))
-    return cast(BinaryIO, bz2.open(source, "rb"))
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(stream, _XZ if head.startswith(_XZ) else b"BZh")))
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a bzip2 or xz file of one or several streams.
+
+    Python's own classes take a damaged second stream, as every parallel packer makes, for the end of the file, and give
+    the first one alone without a word. Here all bytes must be of streams; zeros between them are padding, as xz has it.
+    """
+
+    def __init__(self, stream: BinaryIO, mark: bytes) -> None:
+        self._stream = stream
+        self._mark = mark
+        self._decompressor = self._new()
+        self._packed = b""
+        self._started = False  # whether the stream at hand has been given a byte
+
+    def _new(self) -> bz2.BZ2Decompressor | lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ) if self._mark == _XZ else bz2.BZ2Decompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._unpack(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _unpack(self, size: int) -> bytes:
+        """Unpack up to `size` bytes; none at the end.
+
+        Raises:
+            EOFError: if a stream is cut off.
+            OSError, LZMAError: if it is damaged, or what follows it is no stream.
+        """
+        while True:
+            if self._decompressor.eof:
+                self._packed = self._decompressor.unused_data
+                self._decompressor, self._started = self._new(), False
+            if not self._started:
+                self._packed = self._packed.lstrip(b"\0")
+            if not self._packed and (self._decompressor.needs_input or not self._started):
+                self._packed = _read_at_hand(self._stream)
+                if not self._packed:
+                    if self._started:
+                        raise EOFError
+                    return b""
+                continue
+            if not self._started and not self._mark.startswith(self._packed[: len(self._mark)]):
+                raise OSError("what follows the compressed data is something else")
+            self._started = True
+            packed, self._packed = self._packed, b""
+            if data := self._decompressor.decompress(packed, size):
+                return data
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def unreadable(path: str | Path, error: OSError) -> NmtError:
@@ -112,9 +169,8 @@ def read_blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
             the stream is damaged or cannot be read.
     """
     decoder = _LineDecoder(name)
-    read = getattr(stream, "read1", stream.read)
     unfinished: list[bytes] = []
-    while chunk := _read_chunk(read, name):
+    while chunk := _read_chunk(stream, name):
         end = chunk.rfind(b"\n")
         if end < 0:
             unfinished.append(chunk)
@@ -152,6 +208,17 @@ def write_line(stream: BinaryIO, text: str) -> None:
     stream.write(one_line(text).encode() + b"\n")
 
 
+def write_lines(path: str | Path, texts: Iterable[str]) -> None:
+    """Write each text as one line of a file, which appears whole or not at all.
+
+    Raises:
+        NmtError: if it cannot be written.
+    """
+    with replacing(path) as stream:
+        for text in texts:
+            write_line(stream, text)
+
+
 def is_unicode(text: str) -> bool:
     """Return whether the text can be written as UTF-8.
 
@@ -164,10 +231,15 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _read_chunk(read: object, name: str) -> bytes:
+def _read_at_hand(stream: BinaryIO) -> bytes:
     """Read what is at hand, at most CHUNK_BYTES. Empty at the end."""
+    return cast(bytes, getattr(stream, "read1", stream.read)(CHUNK_BYTES))
+
+
+def _read_chunk(stream: BinaryIO, name: str) -> bytes:
+    """Read what is at hand, as lines are to be made of it."""
     try:
-        return cast(bytes, read(CHUNK_BYTES))  # type: ignore[operator]
+        return _read_at_hand(stream)
     except EOFError as error:
         raise NmtError(
             f"{name} is cut off: the compressed file ends in the middle. Copy or download it again"
@@ -195,10 +267,11 @@ class _LineDecoder:
             if line_start:
                 yield _split(block[start : line_start - 1].decode())
             line = self.line + block.count(b"\n", 0, bad)
+            is_utf16 = self.offset == 0 and block.startswith((b"\xff\xfe", b"\xfe\xff"))
             raise NmtError(
                 f"{self.name}, line {line}, byte {bad - line_start + 1} of the line (byte {self.offset + bad + 1} of"
                 f" the text): 0x{block[bad]:02x} is not UTF-8 ({error.reason}). Convert the file to UTF-8, for example"
-                " with: iconv -f ISO-8859-1 -t UTF-8"
+                f" with: iconv -f {'UTF-16' if is_utf16 else 'ISO-8859-1'} -t UTF-8"
             ) from error
         self.offset += len(block) + 1
         self.line += block.count(b"\n") + 1

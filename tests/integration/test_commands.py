@@ -267,3 +267,29 @@ def test_a_mistake_gets_one_message_and_exit_code_one(workplace: Path, args: lis
     assert re.search(message, text, re.DOTALL)
     assert done.stdout == b""
     assert not (workplace / "new").exists()
+
+
+def test_the_test_set_is_scored_by_the_best_checkpoint_where_the_last_is_another(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    # The second part has a learning rate that nothing survives, so that step 8 stays the best.
+    config = ["--config", write_config(tmp_path, max_steps=8, ema_decay=0.0, optimizer={"learning_rate": 0.01})]
+    nmt("train", *config, "--set", "evaluation.metrics=[bleu]", cwd=tmp_path)
+    run = tmp_path / "runs/bahdanau"
+    best = (run / "checkpoints/best.pt").read_bytes()
+    nmt("train", *config, "--resume", "--set", "training.max_steps=24", "--set", "training.validate_every=24",
+        "--set", "training.optimizer.learning_rate=9.0", cwd=tmp_path)  # fmt: skip
+    assert (run / "checkpoints/best.pt").read_bytes() == best
+    assert (run / "checkpoints/last.pt").read_bytes() != best
+    result = json.loads((run / "eval/test.json").read_text())
+    assert (result["checkpoint"], result["step"]) == ("checkpoints/best.pt", 8)
+    scored = (run / "eval/test.hyp.txt").read_bytes()
+    for name in ("best", "last"):
+        options = ["--run", run, "--checkpoint", run / f"checkpoints/{name}.pt", "--input", "test.en"]
+        assert (nmt("translate", *options, cwd=tmp_path).stdout == scored) == (name == "best")
+
+
+def test_the_best_checkpoint_translates_as_it_did_when_it_became_the_best(workplace: Path) -> None:
+    run = workplace / "runs/bahdanau"
+    step = torch.load(run / "checkpoints/best.pt", weights_only=True)["state"]["step"]
+    found = nmt("translate", "--run", run, "--input", "dev.en", cwd=workplace).stdout
+    assert found == (run / f"dev/step_{step:06d}.txt").read_bytes()

@@ -231,7 +231,7 @@ def test_jsonl_errors(line: str, message: str, tmp_path: Path) -> None:
         ("en,de\na,b\nc\n", r"f, line 3: 1 fields, but the header has 2"),
         ("en,de\na,b,c\n", r"f, line 2: 3 fields"),
         ('en,de\na,"b"x\n', r"f, line 2: not valid CSV"),
-        ('en,de\na,"b\nc,d\n', r"f, line 3: not valid CSV"),
+        ('en,de\na,"b\nc,d\n', r"f, line 2: not valid CSV"),
         ("en,de\na\rb,c\n", r"f, line 2: not valid CSV"),
     ],
 )

@@ -12,22 +12,23 @@ from typing import Any
 import pytest
 import sacrebleu
 
+import nmt.evaluate
 import nmt.translate
 from nmt.config import SearchConfig, load_config
 from nmt.errors import NmtError
-from nmt.evaluate import (
-    EvaluationResult,
-    bleu_tokenizer_name,
-    by_length,
-    check_tokenizer,
-    evaluate_split,
-    length_csv,
-    score_corpus,
-    validation_scores,
-)
+from nmt.evaluate import EvaluationResult, evaluate_split
 from nmt.plotting import LengthRow
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
+from nmt.scoring import (
+    bleu_tokenizer_name,
+    by_length,
+    check_tokenizer,
+    length_csv,
+    length_ratio,
+    score_corpus,
+    validation_scores,
+)
 
 REFERENCES = [
     "Der alte Mann liest ein Buch.",
@@ -176,6 +177,32 @@ def test_nested_references_are_refused() -> None:
         score_corpus(missing, ["a", "b"], tgt_lang="de")
 
 
+def test_a_single_sentence_has_a_score_but_no_interval() -> None:
+    scores = score_corpus(["Ein alter Mann."], ["Der alte Mann."], tgt_lang="de", bootstrap=1000)
+    for score in scores.values():
+        assert (score.low, score.high) == (None, None)
+        assert "bs:" not in score.signature
+
+
+def test_empty_translations_and_blank_references_are_scored_and_bounded() -> None:
+    scores = score_corpus([""] * 5, REFERENCES, tgt_lang="de", bootstrap=100)
+    assert (scores["bleu"].score, scores["bleu"].low, scores["bleu"].high) == (0, 0, 0)
+    assert scores["ter"].score == 100
+    assert length_ratio([""] * 5, REFERENCES, tgt_lang="de") == 0
+    assert length_ratio(["a"], [""], tgt_lang="de") is None
+    for score in score_corpus(HYPOTHESES, [""] * 5, tgt_lang="de", bootstrap=100).values():
+        assert type(score.low) is float
+
+
+@pytest.mark.parametrize("language", ["zh", "ja"])
+def test_ter_cuts_text_without_blanks(language: str) -> None:
+    hypotheses, references = ["我今天很高兴见到你。"], ["我今天高兴见到你。"]
+    score = score_corpus(hypotheses, references, metrics=["ter"], tgt_lang=language)["ter"]
+    assert 0 < score.score < 50
+    assert "|norm:yes|" in score.signature
+    assert "|asian:yes|" in score.signature
+
+
 def test_no_sentences_are_refused() -> None:
     with pytest.raises(NmtError, match="no sentence"):
         score_corpus([], [], tgt_lang="de")
@@ -241,6 +268,8 @@ class FakeTranslator:
     loaded: dict[str, Any] = field(default_factory=dict)
     search: SearchConfig = field(default_factory=SearchConfig)
     int8: bool = False
+    checkpoint: Path = Path()
+    step: int = 1800
 
     def translate(self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096) -> list[FakeTranslation]:
         self.calls.append(len(lines))
@@ -273,6 +302,7 @@ def translator(monkeypatch: pytest.MonkeyPatch) -> FakeTranslator:
         fake.loaded.update(settings)
         fake.search = settings["search"] or load_config(str(run.config)).search
         fake.int8 = settings["int8"]
+        fake.checkpoint = settings["checkpoint"] or run.best
         return fake
 
     monkeypatch.setattr(nmt.translate.Translator, "load", load)
@@ -315,6 +345,47 @@ def test_the_best_checkpoint_is_used_unless_another_is_named(run: RunDir, transl
     result = evaluate(run, checkpoint=run.last, search=SearchConfig(beam_size=1))
     assert translator.loaded["checkpoint"] == run.last
     assert (result.checkpoint, result.search["beam_size"]) == ("checkpoints/last.pt", 1)
+    assert json.loads((run.eval / "test.json").read_text())["step"] == 1800
+
+
+def test_scores_never_lie_beside_translations_of_another_model(
+    run: RunDir, translator: FakeTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(run)
+
+    def fail(*args: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(nmt.evaluate, "plot_by_length", fail)
+    with pytest.raises(OSError, match="No space"):
+        evaluate(run, checkpoint=run.last)
+    assert (run.eval / "test.hyp.txt").exists()
+    assert not (run.eval / "test.json").exists()
+
+
+def test_a_reference_that_the_results_would_replace_is_refused(
+    run: RunDir, translator: FakeTranslator, tmp_path: Path
+) -> None:
+    evaluate(run, src=tmp_path / "test.en", tgt=tmp_path / "test.de")
+    reference = run.eval / "test.en.hyp.txt"
+    before = reference.read_bytes()
+    with pytest.raises(NmtError, match="would replace it"):
+        evaluate(run, src=tmp_path / "test.en", tgt=reference)
+    assert reference.read_bytes() == before
+
+
+def test_translations_without_a_word_are_counted(run: RunDir, translator: FakeTranslator) -> None:
+    assert evaluate(run, pairs=[("a", "A"), ("", ""), ("...", "b")]).empty == 0
+    translator.translate = lambda lines, **_: [FakeTranslation("") for _ in lines]  # type: ignore[method-assign]
+    assert evaluate(run, pairs=[("a", "A"), ("", ""), (" ", "b")]).empty == 1
+
+
+def test_sources_that_were_cut_are_warned_of(run: RunDir, translator: FakeTranslator) -> None:
+    translator.translate = lambda lines, **_: [FakeTranslation("a", truncated=True) for _ in lines]  # type: ignore[method-assign]
+    reporter = Listener()
+    result = evaluate_split(run, reporter, pairs=[("a", "a")] * 3)
+    assert result.truncated == 3
+    assert reporter.warnings == ["3 lines were too long: only the beginning was translated."]
 
 
 def test_an_int8_evaluation_has_a_record_of_its_own(run: RunDir, translator: FakeTranslator) -> None:
@@ -368,7 +439,7 @@ def test_an_unknown_or_absent_split_is_refused(run: RunDir, translator: FakeTran
 
 def test_text_at_hand_is_not_read_again(run: RunDir, translator: FakeTranslator, tmp_path: Path) -> None:
     (tmp_path / "test.en").unlink()
-    result = evaluate(run, pairs=[("a b", "A C")], translator=translator)
+    result = evaluate(run, pairs=[("a b", "A C")])
     assert result.sentences == 1
     assert (run.eval / "test.hyp.txt").read_text() == "A B\n"
 
@@ -401,7 +472,7 @@ class Listener(SilentReporter):
 
 def test_progress_runs_from_nothing_to_all(run: RunDir, translator: FakeTranslator) -> None:
     reporter = Listener()
-    evaluate_split(run, reporter, pairs=[("a", "A")] * 1200)
+    evaluate_split(run, reporter, pairs=[("ein Satz", "EIN SATZ")] * 1200)
     assert reporter.steps[0] == (0, 1200)
     assert reporter.steps[-1] == (1200, 1200)
     assert sum(translator.calls) == 1200

@@ -60,6 +60,22 @@ def test_a_run_is_described_by_its_best_checkpoint(tmp_path: Path) -> None:
     assert info.parameters.total == sum(parameter.numel() for parameter in model.parameters())
 
 
+def test_scores_of_a_best_checkpoint_that_was_replaced_are_outdated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path)
+    save(run.best, tiny_model(run).state_dict(), step=200)
+    for name, checkpoint, step in (("test", "best", 100), ("dev", "best", 200), ("old", "step_000050", 50)):
+        content = {"metrics": {"bleu": {"score": 31.0}}, "checkpoint": f"checkpoints/{checkpoint}.pt", "step": step}
+        (run.eval / f"{name}.json").write_text(json.dumps(content))
+    info = describe(run)
+    assert info.outdated == {"test": 100}
+    show_run(info)
+    shown = capsys.readouterr().out
+    assert "Scores of test, of best.pt at step 100: it has been replaced since" in shown
+    assert "Scores of dev\n" in shown
+
+
 def test_the_description_is_plain_json(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     save(run.best, tiny_model(run).state_dict(), step=1, best_score=-math.inf)

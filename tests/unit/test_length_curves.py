@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from test_demo_corpus import load_script
 
-from nmt.evaluate import length_csv
 from nmt.plotting import LengthRow
+from nmt.scoring import length_csv
 
 length_curves = load_script("length_curves")
 

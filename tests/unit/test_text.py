@@ -10,6 +10,7 @@ import lzma
 import os
 import re
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.data import text
-from nmt.data.text import file_stamp, is_unicode, one_line, open_bytes, read_blocks, read_lines, write_line
+from nmt.data.text import (
+    file_stamp,
+    is_unicode,
+    one_line,
+    open_bytes,
+    read_blocks,
+    read_lines,
+    write_line,
+    write_lines,
+)
 from nmt.errors import NmtError
 
 # Bytes that matter to the rule turn up often enough only if they are asked for.
@@ -197,6 +207,62 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:
 def test_gzip_of_several_members_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(gzip.compress(b"a\nb") + gzip.compress(b"c\n"))
     assert list(read_lines(tmp_path / "f")) == ["a", "bc"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_streams_that_follow_each_other_are_read_whole(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    long = b"x" * (2 * text.CHUNK_BYTES)
+    (tmp_path / "f").write_bytes(b"".join(map(pack, (b"a\nb", b"", b"c\n", long))))
+    assert list(read_lines(tmp_path / "f")) == ["a", "bc", long.decode()]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("what", ["text", "damage", "cut"])
+def test_what_follows_compressed_data_is_not_lost_without_a_word(
+    tmp_path: Path, pack: Callable[[bytes], bytes], what: str
+) -> None:
+    second = bytearray(pack(os.urandom(500).hex().encode()))
+    second[len(second) // 2] ^= 0x55
+    more = {"text": b"more\n", "damage": bytes(second), "cut": pack(b"b\n")[:-5]}[what]
+    (tmp_path / "f").write_bytes(pack(b"a\n") + more)
+    with pytest.raises(NmtError, match=r"cut off|damaged"):
+        list(read_lines(tmp_path / "f"))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_zeros_after_compressed_data_are_padding(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "f").write_bytes(pack(b"a\n") + bytes(8) + pack(b"b\n") + bytes(text.CHUNK_BYTES))
+    assert list(read_lines(tmp_path / "f")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_pipe_is_read_as_a_file_is(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    data = pack(b"a\nb\n") * 2
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(data,))
+    writer.start()
+    assert list(read_lines(tmp_path / "pipe")) == ["a", "b", "a", "b"]
+    writer.join()
+
+
+def test_utf_16_is_told_from_latin_1(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes("ein Satz\n".encode("utf-16"))
+    with pytest.raises(NmtError, match=r"line 1, byte 1 .*iconv -f UTF-16 -t UTF-8"):
+        list(read_lines(tmp_path / "f"))
+
+
+def test_a_file_of_lines_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_lines(tmp_path / "f", ["a", "b\nc\u2028d", ""])
+    assert (tmp_path / "f").read_bytes() == b"a\nb c d\n\n"
+
+    def texts() -> Iterator[str]:
+        yield "new"
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError):
+        write_lines(tmp_path / "f", texts())
+    assert (tmp_path / "f").read_bytes() == b"a\nb c d\n\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["f"]
 
 
 def test_text_that_begins_like_bzip2_is_text(tmp_path: Path) -> None:

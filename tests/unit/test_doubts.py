@@ -1,0 +1,63 @@
+"""What a score is warned of, and that ordinary text is not."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from nmt.doubts import doubts_of_pairs, doubts_of_translations
+
+ANIMALS = ["Hund", "Kater", "Vogel", "Fisch", "Mann", "Ochse", "Eber", "Hahn", "Fuchs", "Uhu"]
+SOURCES = [f"The animal number {number} sees the old house." for number in range(10)]
+REFERENCES = [f"Der {animal} schaut über den schönen Zaun." for animal in ANIMALS]
+CHINESE = ["我今天很高兴见到你。"] * 10
+
+
+def of_pairs(references: list[str], sources: list[str] = SOURCES, tokenizer: str = "13a") -> list[str]:
+    return doubts_of_pairs(list(zip(sources, references, strict=True)), tokenizer)
+
+
+def test_raw_text_raises_no_doubt() -> None:
+    assert of_pairs(REFERENCES) == []
+    assert doubts_of_translations(SOURCES, REFERENCES, REFERENCES) == []
+    assert of_pairs(CHINESE, tokenizer="zh") == []
+
+
+@pytest.mark.parametrize(
+    ("references", "doubt"),
+    [
+        ([text.replace(".", " .") for text in REFERENCES], "10 of 10 references end in a separate ' .'"),
+        ([text.lower() for text in REFERENCES], "none of the 10 references has a capital letter"),
+        ([text.replace("sch", "sch@@ ") for text in REFERENCES], "10 of 10 references hold '@@'"),
+        (["▁" + text.replace(" ", " ▁") for text in REFERENCES], "10 of 10 references hold '▁'"),
+        ([text + " &apos;s" for text in REFERENCES], "hold '&apos;'"),
+        (CHINESE, "no blanks between words, but BLEU's tokenizer 13a"),
+        (SOURCES, "10 of 10 references are the source itself"),
+        (["", *REFERENCES[1:3], " ", *REFERENCES[4:]], "2 of 10 pairs have text on one side only, the first in line 1"),
+    ],
+)  # fmt: skip
+def test_references_that_were_changed_or_belong_elsewhere(references: list[str], doubt: str) -> None:
+    [found] = of_pairs(references)
+    assert doubt in found
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "doubt"),
+    [
+        ([text.replace(".", " .") for text in REFERENCES], "the model was trained on tokenised text"),
+        ([text.lower() for text in REFERENCES], "no translation has a capital letter"),
+        ([unicodedata.normalize("NFD", text) for text in REFERENCES], "10 of 10 translations and 0 of the references"),
+        (SOURCES, "closer to the sources (chrF 100.0)"),
+    ],
+)
+def test_translations_that_were_learnt_from_other_text(hypotheses: list[str], doubt: str) -> None:
+    [found] = doubts_of_translations(SOURCES, hypotheses, REFERENCES)
+    assert doubt in found
+
+
+def test_a_few_sentences_raise_no_doubt_but_of_a_shift() -> None:
+    assert of_pairs(SOURCES[:9], SOURCES[:9]) == []
+    assert doubts_of_translations(SOURCES[:9], SOURCES[:9], REFERENCES[:9]) == []
+    [found] = of_pairs(["", "b"], ["a", ""])
+    assert "2 of 2 pairs" in found
