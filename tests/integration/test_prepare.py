@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from nmt.config import Config
+from nmt.data.report import format_report
 from nmt.errors import NmtError
-from nmt.prepare import PreparedData, format_report, prepare
+from nmt.prepare import PreparedData, prepare
 from nmt.reporting import SilentReporter
 
 SRC = ["the", "a", "house", "dog", "sees", "runs", "big", "small", "red", "under", "over", "with", "woman", "man"]
