@@ -22,8 +22,9 @@ from typing import Any
 
 from nmt.config import Config, DataConfig
 from nmt.data.alignments import AlignmentReader, PieceLinks
-from nmt.data.corpus import PairFilter, PairSource
-from nmt.data.encoding import HeldOut, SplitEncoder, Stopwatch, batches
+from nmt.data.corpus import FIRST_LINES, PairFilter, PairSource
+from nmt.data.encoding import SplitEncoder, Stopwatch, batches
+from nmt.data.overlap import Overlap
 from nmt.data.report import drops_text, find_warnings, format_report
 from nmt.data.store import EncodedCorpus
 from nmt.data.text import file_stamp
@@ -31,7 +32,7 @@ from nmt.data.tokenizer import LearningStats, Tokenizers
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
 
-FORMAT = 1  # of the prepared folder; a higher number makes older ones be built anew
+FORMAT = 2  # of the prepared folder; a higher number makes older ones be built anew
 REPORT_FILE = "report.json"
 _ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 
@@ -205,21 +206,23 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
         "vocabulary": _vocabulary_report(config, tokenizers, learning),
         "test": None,
     }
-    held_out = {}
+    overlap = Overlap()
     for split, sources in corpora.held_out.items():
         encoder = SplitEncoder(split, sources, tokenizers, counts[split], reporter, watch)
-        held_out[split] = HeldOut()
-        report[split] = encoder.write(folder / f"{split}.arrow", held_out=held_out[split])
-    pair_filter = PairFilter(data.max_length, data.max_ratio, data.drop_duplicates, expected=counts["train"])
+        report[split] = encoder.write(folder / f"{split}.arrow", overlap=overlap)
+    pair_filter = PairFilter(
+        data.max_length, data.max_ratio, data.drop_duplicates, counts["train"], overlap, data.remove_overlap
+    )
     encoder = SplitEncoder("train", corpora.train, tokenizers, counts["train"], reporter, watch)
     links = PieceLinks(corpora.alignments, tokenizers) if corpora.alignments is not None else None
-    report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, links=links, compare=held_out)
+    report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, links=links)
     if not pair_filter.kept:
         raise NmtError(
             f"no training pair is left of {pair_filter.read:,}: {drops_text(report['train'])}. Look at the source's"
-            f" lines, and at data.max_length ({data.max_length})"
+            f" lines, at data.max_length ({data.max_length}) and data.remove_overlap"
         )
-    report["overlap"] = {split: sentences.overlap() for split, sentences in held_out.items()}
+    report["overlap"] = overlap.report(FIRST_LINES)
+    report["overlap_removed"] = data.remove_overlap
     report["warnings"] = find_warnings(report)
     report["seconds"] = watch.report()
     return report
