@@ -171,6 +171,8 @@ class DataConfig(Section):
     """Training pairs whose longer side has more than this many times the pieces of the other are dropped."""
     drop_duplicates: bool = False
     """Whether a training pair that has occurred before is dropped."""
+    remove_overlap: bool = False
+    """Whether a training pair is dropped whose source sentence, case, blanks and punctuation aside, dev or test has."""
 
     @model_validator(mode="after")
     def _two_sides(self) -> DataConfig:

@@ -21,6 +21,7 @@ from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
 from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
 from nmt.data.batching import TrainingBatches, in_order
+from nmt.data.report import same_data
 from nmt.data.text import one_line, write_lines
 from nmt.errors import NmtError, out_of_memory_told
 from nmt.evaluate import EvaluationResult, evaluate_split
@@ -249,19 +250,14 @@ def _check_data(run: RunDir, data: PreparedData) -> None:
     """Refuses to go on with other text than the run began with: ids would mean other pieces.
 
     Raises:
-        NmtError: if the data report or the vocabulary is not the one in the run's folder.
+        NmtError: if the vocabulary, or the data by its report, is not the one in the run's folder.
     """
     here = data.tokenizer_dir.glob("*.model")
     same = all(
         (run.tokenizer / file.name).is_file() and (run.tokenizer / file.name).read_bytes() == file.read_bytes()
         for file in here
     )
-    volatile = ("cached", "where", "seconds")
-    before, now = (
-        {key: value for key, value in report.items() if key not in volatile}
-        for report in (read_json_object(run.data_report), data.report)
-    )
-    if not same or before != now:
+    if not same or not same_data(read_json_object(run.data_report), data.report):
         raise NmtError(
             f"{run.path}: the data has changed since this run began (its {run.data_report.name} and the one above "
             "differ). Put the old files back, or train a new run with another --run-dir."
