@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -198,35 +195,6 @@ def test_the_corpus_itself_is_never_drawn(data: Data) -> None:
     for batch in in_order(data.corpus, 200):
         for row, pair in enumerate(batch.pairs.tolist()):
             assert batch.src_BS[row, : batch.src_lengths_B[row] - 1].tolist() == data.corpus.src_ids(pair).tolist()
-
-
-SCRIPT = """
-import sys, hashlib, pathlib
-sys.path[:0] = [sys.argv[2], str(pathlib.Path(sys.argv[2]) / "tests/unit")]
-import numpy as np
-from test_sampling import Data
-data = Data(pathlib.Path(sys.argv[1]), sys.argv[3])
-pairs = data.sampling().epoch(2)
-every = np.arange(len(data.corpus))
-print(hashlib.sha256(pairs.src_flat(every).tobytes() + pairs.tgt_flat(every).tobytes()).hexdigest())
-"""
-
-
-def test_every_process_draws_the_same_whatever_its_threads_and_its_hashes_of_strings(
-    data: Data, tmp_path: Path
-) -> None:
-    found = set()
-    for name, threads in (("1", "1"), ("77", "3")):
-        (tmp_path / name).mkdir()
-        root = str(Path(__file__).parents[2])
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(tmp_path / name), root, data.model_type],
-            env=os.environ | {"PYTHONHASHSEED": name, "OMP_NUM_THREADS": threads},
-            capture_output=True,
-            check=True,
-        )
-        found.add(done.stdout)
-    assert len(found) == 1
 
 
 def test_words_are_what_pieces_are_made_within(data: Data) -> None:
