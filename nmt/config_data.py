@@ -209,5 +209,8 @@ class TokenizerConfig(Section):
     """Share of the corpus' characters that get a piece; the rest is unknown."""
     byte_fallback: bool = False
     """Whether unknown characters are spelt in bytes."""
+    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Training pairs are segmented anew in each epoch (Kudo 2018); unigram: exponent of a segmentation's probability,
+    smaller is more varied; bpe: probability that a merge is left out, larger is more varied; 0: one segmentation."""
     sample_sentences: Count = 1_000_000
     """Pieces are learnt from at most that many lines."""

@@ -116,7 +116,7 @@ def _fingerprint(config: Config, corpora: _Corpora) -> str:
         "format": FORMAT,
         "sentencepiece": version("sentencepiece"),  # another one may learn other pieces
         "data": config.data.model_dump(mode="json"),
-        "tokenizer": config.tokenizer.model_dump(mode="json"),
+        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"sampling_alpha"}),  # a matter of training alone
         "stamps": corpora.stamps(),
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]

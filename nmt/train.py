@@ -19,9 +19,11 @@ import torch
 
 from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
-from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
+from nmt.changes import check_changes
+from nmt.config import Config, PlainConfig, config_yaml, load_config
 from nmt.data.batching import TrainingBatches, in_order
 from nmt.data.report import same_data
+from nmt.data.sampling import SubwordSampling
 from nmt.data.text import one_line, write_lines
 from nmt.errors import NmtError, out_of_memory_told
 from nmt.evaluate import EvaluationResult, evaluate_split
@@ -41,7 +43,6 @@ from nmt.training.state import TrainingState
 from nmt.translate import Translation, Translator, choose_device, longest_source, restore_weights
 
 SAMPLES = 4  # translations of the development set shown in TensorBoard at each validation
-_FIXED = ("data", "tokenizer", "model")  # sections that a resumed run cannot change
 
 
 def train(
@@ -63,7 +64,7 @@ def train(
             run = RunDir.open(run_path)
             run.refuse_links_out(run.path)
             _lock(run, lock, reporter)
-            _check_changes(load_config(str(run.config)), config, run, reporter)
+            check_changes(load_config(str(run.config)), config, run, reporter)
         else:
             run.refuse_existing()
         device = choose_device(config.training.device)
@@ -107,7 +108,9 @@ def _fit(
     if resume:
         run.clear_after(step or 0)
     metrics = MetricsWriter(run.metrics, run.tensorboard, step)
-    batches = TrainingBatches(data.train, config.training.batch_tokens, config.training.seed)
+    batches = TrainingBatches(
+        data.train, config.training.batch_tokens, config.training.seed, _subword_sampling(config, data)
+    )
     training = Training(model, batches, config.training, device, run, metrics, reporter)
     parameters = sum(parameter.numel() for parameter in training.parameters)
     reporter.info(
@@ -156,6 +159,16 @@ def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any
         )
         training.state.best_score, training.state.best_step = -math.inf, 0
     reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
+
+
+def _subword_sampling(config: Config, data: PreparedData) -> SubwordSampling | None:
+    """What segments the training pairs anew in each epoch; None where they keep one segmentation."""
+    alpha = config.tokenizer.sampling_alpha
+    if not alpha:
+        return None
+    model_type = config.tokenizer.model_type
+    max_length = config.data.max_length
+    return SubwordSampling(data.train, data.tokenizers, model_type, alpha, config.training.seed, max_length)
 
 
 class Validation:
@@ -228,24 +241,6 @@ class Validation:
                 self.metrics.figure(step, f"attention/{number}", figure)
 
 
-def _check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) -> None:
-    """Tells what a resumed run changes, and refuses what would make it another model.
-
-    Raises:
-        NmtError: naming each changed setting of the data, the tokenizer or the model.
-    """
-    changes = _differences(plain_settings(old), plain_settings(new))
-    refused = [line for path, line in changes if path.split(".")[0] in _FIXED]
-    if refused:
-        raise NmtError(
-            f"{run.path}: --resume cannot change data, tokenizer or model of a run:\n  "
-            + "\n  ".join(refused)
-            + f"\nTake them back, or train a new run with another --run-dir. The run's own settings: {run.config}"
-        )
-    for _, line in changes:
-        reporter.info(f"changed: {line}")
-
-
 def _check_data(run: RunDir, data: PreparedData) -> None:
     """Refuses to go on with other text than the run began with: ids would mean other pieces.
 
@@ -262,16 +257,6 @@ def _check_data(run: RunDir, data: PreparedData) -> None:
             f"{run.path}: the data has changed since this run began (its {run.data_report.name} and the one above "
             "differ). Put the old files back, or train a new run with another --run-dir."
         )
-
-
-def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, str]]:
-    """(path, "path: old -> new") of every setting that differs."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        found = []
-        for key in {**old, **new}:
-            found += _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-        return found
-    return [] if old == new else [(path, f"{path}: {old} -> {new}")]
 
 
 def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str]) -> None:

@@ -167,14 +167,11 @@ def timeless(run: Path) -> list[dict[str, float]]:
     return [{key: value for key, value in line.items() if key != "train/tokens_per_second"} for line in lines]
 
 
-@pytest.mark.parametrize("kind", DECODERS)
-def test_training_that_stopped_and_went_on_equals_training_that_never_stopped(
-    workplace: Path, tmp_path: Path, kind: str
-) -> None:
+def test_a_run_that_ended_at_max_steps_goes_on_when_there_are_more(workplace: Path, tmp_path: Path) -> None:
     shutil.copytree(workplace, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("runs"))
-    nmt("train", "--config", f"{kind}.yaml", "--set", "training.max_steps=16", cwd=tmp_path)
-    nmt("train", "--config", f"{kind}.yaml", "--resume", cwd=tmp_path)
-    ours, whole = tmp_path / "runs" / kind, workplace / "runs" / kind
+    nmt("train", "--config", "bahdanau.yaml", "--set", "training.max_steps=16", cwd=tmp_path)
+    nmt("train", "--config", "bahdanau.yaml", "--resume", cwd=tmp_path)
+    ours, whole = tmp_path / "runs/bahdanau", workplace / "runs/bahdanau"
     assert same_weights(ours, whole)
     assert timeless(ours) == timeless(whole)
 
