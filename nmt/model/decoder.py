@@ -21,7 +21,7 @@ from nmt.model.encoder import Encoding
 from nmt.model.precision import product_of_parts
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
 from nmt.model.recurrent import Hidden, RecurrentStack
-from nmt.model.window import make_window
+from nmt.model.window import PredictiveWindow, make_window
 
 
 @dataclass(frozen=True)
@@ -179,23 +179,22 @@ class BahdanauDecoder(Decoder):
                 return pairs.view(*pairs.shape[:-1], self.readout_size, 2).amax(-1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        if not self.rnn.is_single_gru:
-            return super().forward(embedded_BTD, state, memory)
-        (s0_BH,) = state.hidden
         embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
-        inputs_TB3H, w_context_3HE, w_state_3HH, b_state_3H = self.rnn.loop_parts(embedded_TBD)
+        cell, inputs_TBG, w_context_GE, stack = self.rnn.loop_parts(
+            embedded_TBD, state.hidden, self.attention.query.weight
+        )
         joint_TBJ, weights_TBS = BahdanauLoop.apply(  # type: ignore[no-untyped-call]
-            inputs_TB3H,
-            s0_BH,
+            cell,
+            inputs_TBG,
             memory.keys_BSA,
             memory.annotations_BSE,
             memory.mask_BS,
-            w_context_3HE,
-            torch.cat([w_state_3HH, self.attention.query.weight]),
-            b_state_3H,
+            w_context_GE,
             self.attention.v,
             self.attention.coverage,
+            *stack,
         )
+        s0_BH = self.rnn.top(state.hidden)
         before_TBH = s0_BH.unsqueeze(0)
         if self.readout_kind == "maxout":
             before_TBH = torch.cat([before_TBH, joint_TBJ[:-1, :, : s0_BH.shape[-1]]])
@@ -266,30 +265,32 @@ class LuongDecoder(Decoder):
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         if self.input_feeding:
-            if self.window is not None or not self.rnn.is_single_gru:
-                return super().forward(embedded_BTD, state, memory)
             return self._forward_feeding(embedded_BTD, state, memory)
         steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
         return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), steps_T, memory)
 
     def _forward_feeding(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        """`forward` with input feeding, one GRU layer and no window."""
+        """`forward` with input feeding."""
         embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
-        inputs_TB3H, w_feed_3HR, w_state_3HH, b_state_3H = self.rnn.loop_parts(embedded_TBD)
+        cell, inputs_TBG, w_feed_GR, stack = self.rnn.loop_parts(embedded_TBD, state.hidden)
         additive = self.attention if isinstance(self.attention, AdditiveScore) else None
+        predictive = self.window if isinstance(self.window, PredictiveWindow) else None
+        queries = [part.query.weight for part in (additive, predictive) if part is not None]
         readouts_TBR, weights_TBS = FeedingLoop.apply(  # type: ignore[no-untyped-call]
-            inputs_TB3H,
-            state.hidden[0],
+            cell,
+            inputs_TBG,
             memory.keys_BSA,
             memory.annotations_BSE,
             memory.mask_BS,
-            w_feed_3HR,
-            w_state_3HH,
-            b_state_3H,
+            w_feed_GR,
             self.readout.weight,
-            1.0 if isinstance(self.attention, AdditiveScore) else self.attention.factor,
-            None if additive is None else additive.query.weight,
+            torch.cat(queries) if queries else None,
             None if additive is None else additive.v,
+            None if predictive is None else predictive.v,
+            1.0 if isinstance(self.attention, AdditiveScore) else self.attention.factor,
+            self.window,
+            state.steps + 1,
+            *stack,
         )
         return readouts_TBR.transpose(0, 1), weights_TBS.transpose(0, 1)
 

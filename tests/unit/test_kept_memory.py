@@ -9,7 +9,7 @@ import torch
 from test_demo_corpus import load_script
 from torch import Tensor, nn
 
-from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig
+from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig, WindowConfig
 from nmt.model.attention import AdditiveScore
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.training import loss as loss_module
@@ -21,11 +21,21 @@ PAIRS, LOGITS = B * S * SIZE, B * V  # of one step
 KINDS: dict[str, DecoderConfig] = {
     "bahdanau": BahdanauConfig(hidden_size=SIZE, attention_size=SIZE),
     "bahdanau-coverage": BahdanauConfig(hidden_size=SIZE, attention_size=SIZE, coverage=True),
+    "bahdanau-lstm-2": BahdanauConfig(hidden_size=SIZE, attention_size=SIZE, cell="lstm", num_layers=2),
     "luong-general": LuongConfig(kind="luong", hidden_size=SIZE, score="general"),
     "luong-concat": LuongConfig(kind="luong", hidden_size=SIZE, score="concat", attention_size=SIZE),
     "luong-feed": LuongConfig(kind="luong", hidden_size=SIZE, score="general", input_feeding=True),
     "luong-concat-feed": LuongConfig(
         kind="luong", hidden_size=SIZE, score="concat", attention_size=SIZE, input_feeding=True
+    ),
+    "luong-concat-feed-predictive": LuongConfig(
+        kind="luong",
+        hidden_size=SIZE,
+        score="concat",
+        attention_size=SIZE,
+        input_feeding=True,
+        cell="lstm",
+        window=WindowConfig(kind="predictive", half_width=5),
     ),
     "none": PlainConfig(kind="none", hidden_size=SIZE),
 }
