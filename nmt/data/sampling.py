@@ -177,7 +177,8 @@ class _Side:
         chosen, _ = self._chosen(pairs, key)
         sizes = self._sizes[chosen].astype(np.int64)
         shifts = self._starts[chosen] - (sizes.cumsum() - sizes)  # from the result to the ids that were drawn
-        return self._ids[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
+        ids: Ids = self._ids[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
+        return ids
 
     def _chosen(self, pairs: Numbers, key: int) -> tuple[Numbers, Numbers]:
         """Return the numbers of the segmentations of these sentences' words, and where each sentence's end there."""
