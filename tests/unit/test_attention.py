@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, doubled_powers, masked_softmax, powers_fit
+from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, KeyPowers, doubled_powers, masked_softmax
 
 WORKED = [
     ((0.2, 3.0, 0.1), (0.0545, 0.8962, 0.0493)),
@@ -190,11 +190,11 @@ def test_scores_by_powers_are_those_by_tanh_however_large_the_keys(size: float, 
     torch.testing.assert_close(found, pairs.tanh() @ score.v, rtol=1e-6, atol=2e-6 if dtype == torch.float32 else 1e-13)
 
 
-def test_scores_by_powers_are_taken_only_where_they_stay_within_float32() -> None:
-    query, keys = torch.full((1, 2), -20.0), torch.full((1, 3), 22.9)
-    assert powers_fit(query, keys)
+def test_powers_are_taken_only_where_they_stay_within_float32() -> None:
+    query, powers = torch.full((1, 2), -20.0), KeyPowers(torch.full((1, 3), 22.9))
+    assert powers.fit(query)
     assert (doubled_powers(torch.tensor([-43.0, 43.0])) > 0).all()
     assert doubled_powers(torch.tensor([-43.0, 43.0])).isfinite().all()
-    assert not powers_fit(query, keys + 0.2)
-    assert not powers_fit(query, torch.full((1, 1), torch.nan))
-    assert powers_fit(query, keys[:, :0])
+    assert not powers.fit(query - 0.2)
+    assert not powers.fit(torch.full((1, 1), torch.nan))
+    assert KeyPowers(torch.zeros(1, 0)).fit(query)
