@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
@@ -151,12 +152,17 @@ class Loop:
         self.report.silent_failures = differences(self.run, self.folder / "runs" / "undisturbed")
 
 
-def kill_loop(folder: Path, tries: int, inside_saves: int, size: int, seed: int) -> Report:
-    """Kill until both numbers are reached, or twice as many tries were made; finish, compare."""
+def kill_loop(folder: Path, tries: int, inside_saves: int, size: int, seed: int, seconds: float = math.inf) -> Report:
+    """Kill until both numbers are reached, twice as many tries were made, or time is up; finish, compare."""
+    start = time.monotonic()
     loop = Loop(folder, size, seed)
     loop.rehearse()
     report = loop.report
-    while report.tries < 2 * tries and (report.tries < tries or report.inside_saves < inside_saves):
+    while (
+        time.monotonic() - start < seconds
+        and report.tries < 2 * tries
+        and (report.tries < tries or report.inside_saves < inside_saves)
+    ):
         missing = max(inside_saves - report.inside_saves, 0)
         loop.kill(inside=missing > 0 and loop.rng.random() < 2 * missing / max(tries - report.tries, 1))
         if len(report.failures) > 3:
@@ -172,12 +178,15 @@ def main() -> int:
     parser.add_argument("--inside-saves", type=int, default=20, help="how many of them inside a save, at least")
     parser.add_argument("--size", type=int, default=256, help="width of the model: the wider, the longer a save takes")
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="kill no more after that time [default: no limit]"
+    )
     parser.add_argument("--folder", type=Path, help="where to work, kept afterwards [default: a temporary folder]")
     parser.add_argument("--json", type=Path, help="write the report here, too")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
-        report = kill_loop(folder.resolve(), args.tries, args.inside_saves, args.size, args.seed)
+        report = kill_loop(folder.resolve(), args.tries, args.inside_saves, args.size, args.seed, args.seconds)
     text = json.dumps(asdict(report), indent=2)
     print(text)
     if args.json is not None:
