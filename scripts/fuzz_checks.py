@@ -382,7 +382,7 @@ def preparing(rng: Random, place: Workplace) -> str:
         [
             f"data.train={{tsv: {train}}}",
             f"data.dev={{src: {src}, tgt: {tgt}}}",
-            "tokenizer={vocab_size: 283, byte_fallback: true}",
+            "tokenizer={vocab_size: 280, byte_fallback: true}",
         ],
     )
     message = None

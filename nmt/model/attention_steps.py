@@ -15,34 +15,22 @@ from nmt.model import devices
 from nmt.model.attention import KeyPowers, additive_slope, doubled_powers, logistic
 
 
-class SoftmaxSteps:
-    """Weights from scores in a loop: a softmax over the real positions."""
-
-    def __init__(self, mask_BS: Tensor) -> None:
-        self.padding_BS = ~mask_BS
-
-    def weigh(self, t: int, scores_BS: Tensor, weights_BS: Tensor) -> None:
-        """Writes the weights of step t's scores, which are overwritten; exactly 0 on padding."""
-        torch.softmax(scores_BS.masked_fill_(self.padding_BS, -math.inf), -1, out=weights_BS)
-
-    def gradient(self, t: int, weights_BS: Tensor, grad_BS: Tensor) -> Tensor:
-        """The gradient of step t's scores from that of its weights."""
-        mean_B1: Tensor = torch.linalg.vecdot(weights_BS, grad_BS).unsqueeze(-1)
-        return weights_BS * (grad_BS - mean_B1)
-
-
 class AttentionSteps(ABC):
     """One score in a loop: the weights of a step forward, its gradients backward, those of the keys summed on the way.
 
     Between a forward and a backward pass it keeps nothing: each pass has an object of its own.
     """
 
-    def __init__(self, keys_BSA: Tensor, softmax: SoftmaxSteps) -> None:
-        self.keys_BSA, self.softmax = keys_BSA, softmax
+    def __init__(self, keys_BSA: Tensor, mask_BS: Tensor) -> None:
+        self.keys_BSA, self.padding_BS = keys_BSA, ~mask_BS
+
+    def softmax(self, scores_BS: Tensor, weights_BS: Tensor) -> None:
+        """Writes the weights of scores, which are overwritten; exactly 0 on padding."""
+        torch.softmax(scores_BS.masked_fill_(self.padding_BS, -math.inf), -1, out=weights_BS)
 
     @abstractmethod
-    def weigh(self, t: int, query_BA: Tensor, weights_BS: Tensor) -> None:
-        """Writes the weights of step t. Steps come in order."""
+    def weigh(self, query_BA: Tensor, weights_BS: Tensor) -> None:
+        """Writes the weights of the next step."""
 
     @abstractmethod
     def start_backward(self, weights_TBS: Tensor) -> None:
@@ -57,14 +45,20 @@ class AttentionSteps(ABC):
         """The gradient of the keys, after the last step."""
 
 
+def softmax_gradient(weights_BS: Tensor, grad_BS: Tensor) -> Tensor:
+    """The gradient of scores from that of their softmax."""
+    mean_B1: Tensor = torch.linalg.vecdot(weights_BS, grad_BS).unsqueeze(-1)
+    return weights_BS * (grad_BS - mean_B1)
+
+
 class AdditiveSteps(AttentionSteps):
     """v·tanh(query + key), with coverage times `u_A` before the tanh if there is `u_A`.
 
     It works with r = σ(-2 (query + key)), as `nmt.model.attention.logistic` has it.
     """
 
-    def __init__(self, keys_BSA: Tensor, softmax: SoftmaxSteps, v_A: Tensor, u_A: Tensor | None = None) -> None:
-        super().__init__(keys_BSA, softmax)
+    def __init__(self, keys_BSA: Tensor, mask_BS: Tensor, v_A: Tensor, u_A: Tensor | None = None) -> None:
+        super().__init__(keys_BSA, mask_BS)
         self.v_A, self.u_A = v_A, u_A
         self.pairs_BSA = torch.empty_like(keys_BSA)
         self.coverage_BS = torch.zeros_like(keys_BSA[:, :, 0]) if u_A is not None else None
@@ -84,10 +78,10 @@ class AdditiveSteps(AttentionSteps):
             pairs_BSA.addcmul_(coverage_BS.unsqueeze(2), self.u_A)
         return logistic(pairs_BSA)
 
-    def weigh(self, t: int, query_BA: Tensor, weights_BS: Tensor) -> None:
+    def weigh(self, query_BA: Tensor, weights_BS: Tensor) -> None:
         # The softmax is the same without the sum of v, which every score holds.
         scores_BS = (self._logistic(query_BA, self.coverage_BS) @ self.v_A).mul_(-2)
-        self.softmax.weigh(t, scores_BS, weights_BS)
+        self.softmax(scores_BS, weights_BS)
         if self.coverage_BS is not None:
             self.coverage_BS += weights_BS
 
@@ -103,7 +97,7 @@ class AdditiveSteps(AttentionSteps):
         if self.u_A is not None:
             coverage_BS = self.coverage_TBS[t]
             grad_BS = grad_BS + self.grad_coverage_BS
-        grad_e_BS = self.softmax.gradient(t, weights_BS, grad_BS)
+        grad_e_BS = softmax_gradient(weights_BS, grad_BS)
         slope_BSA, grad_v_A = additive_slope(self._logistic(query_BA, coverage_BS), grad_e_BS)
         self.grad_v_A += grad_v_A
         self.grad_keys_BSA.addcmul_(slope_BSA, grad_e_BS.unsqueeze(2))
@@ -123,19 +117,19 @@ class AdditiveSteps(AttentionSteps):
 class DotSteps(AttentionSteps):
     """query·key times a factor."""
 
-    def __init__(self, keys_BSA: Tensor, softmax: SoftmaxSteps, factor: float) -> None:
-        super().__init__(keys_BSA, softmax)
+    def __init__(self, keys_BSA: Tensor, mask_BS: Tensor, factor: float) -> None:
+        super().__init__(keys_BSA, mask_BS)
         self.factor = factor
 
-    def weigh(self, t: int, query_BA: Tensor, weights_BS: Tensor) -> None:
+    def weigh(self, query_BA: Tensor, weights_BS: Tensor) -> None:
         scores_BS = torch.bmm(self.keys_BSA, query_BA.unsqueeze(2)).squeeze(2)
-        self.softmax.weigh(t, scores_BS if self.factor == 1 else scores_BS.mul_(self.factor), weights_BS)
+        self.softmax(scores_BS if self.factor == 1 else scores_BS.mul_(self.factor), weights_BS)
 
     def start_backward(self, weights_TBS: Tensor) -> None:
         self.grad_e_TBS = torch.empty_like(weights_TBS)
 
     def backward(self, t: int, query_BA: Tensor, weights_BS: Tensor, grad_BS: Tensor, grad_query_BA: Tensor) -> None:
-        torch.mul(self.softmax.gradient(t, weights_BS, grad_BS), self.factor, out=self.grad_e_TBS[t])
+        torch.mul(softmax_gradient(weights_BS, grad_BS), self.factor, out=self.grad_e_TBS[t])
         grad_query_BA.copy_(torch.bmm(self.grad_e_TBS[t].unsqueeze(1), self.keys_BSA).squeeze(1))
 
     def grad_keys(self, queries_TBA: Tensor) -> Tensor:

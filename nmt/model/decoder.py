@@ -21,7 +21,7 @@ from nmt.model.encoder import Encoding
 from nmt.model.precision import product_of_parts
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
 from nmt.model.recurrent import Hidden, RecurrentStack
-from nmt.model.window import PredictiveWindow, make_window
+from nmt.model.window import make_window
 
 
 @dataclass(frozen=True)
@@ -264,18 +264,18 @@ class LuongDecoder(Decoder):
         return readout_NR, DecoderState(hidden, state.steps + 1, feed_NR), weights_BKS.flatten(0, 1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
+        if self.input_feeding and self.window is not None:
+            return super().forward(embedded_BTD, state, memory)  # a loop with windows was no faster
         if self.input_feeding:
             return self._forward_feeding(embedded_BTD, state, memory)
         steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
         return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), steps_T, memory)
 
     def _forward_feeding(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        """`forward` with input feeding."""
+        """`forward` with input feeding and global attention."""
         embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
         cell, inputs_TBG, w_feed_GR, stack = self.rnn.loop_parts(embedded_TBD, state.hidden)
         additive = self.attention if isinstance(self.attention, AdditiveScore) else None
-        predictive = self.window if isinstance(self.window, PredictiveWindow) else None
-        queries = [part.query.weight for part in (additive, predictive) if part is not None]
         readouts_TBR, weights_TBS = FeedingLoop.apply(  # type: ignore[no-untyped-call]
             cell,
             inputs_TBG,
@@ -284,12 +284,9 @@ class LuongDecoder(Decoder):
             memory.mask_BS,
             w_feed_GR,
             self.readout.weight,
-            torch.cat(queries) if queries else None,
+            None if additive is None else additive.query.weight,
             None if additive is None else additive.v,
-            None if predictive is None else predictive.v,
             1.0 if isinstance(self.attention, AdditiveScore) else self.attention.factor,
-            self.window,
-            state.steps + 1,
             *stack,
         )
         return readouts_TBR.transpose(0, 1), weights_TBS.transpose(0, 1)

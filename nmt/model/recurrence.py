@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nmt.model.attention_steps import AdditiveSteps, AttentionSteps, DotSteps, SoftmaxSteps
-from nmt.model.cell_steps import LoopCell, Views
+from nmt.model.attention_steps import AdditiveSteps, AttentionSteps, DotSteps
+from nmt.model.cell_steps import LoopCell
 from nmt.model.stack_steps import LoopLayer, StackSlopes, StackSteps, product_gradient
-from nmt.model.window import MonotonicWindow, PredictiveWindow, Window
-from nmt.model.window_steps import MonotonicSteps, PredictiveSteps
 
 
 class BahdanauLoop(torch.autograd.Function):
@@ -46,14 +44,14 @@ class BahdanauLoop(torch.autograd.Function):
         joint_TBJ = inputs_TBG.new_empty(steps + 1, batch, state + annotations_BSE.shape[2])  # the first state first
         weights_TBS = inputs_TBG.new_empty(steps, batch, keys_BSA.shape[1])
         rnn = StackSteps(cell, layers, joint_TBJ[:, :, :state])
-        attention = AdditiveSteps(keys_BSA, SoftmaxSteps(mask_BS), v_A, u_A)
+        attention = AdditiveSteps(keys_BSA, mask_BS, v_A, u_A)
         inputs, contexts = inputs_TBG.unbind(0), joint_TBJ[1:, :, state:].unbind(0)
         queries_TBA = rnn.top_products_TBX[:, :, gates:]
         queries, weights, rows = queries_TBA.unbind(0), weights_TBS.unbind(0), weights_TBS.unsqueeze(2).unbind(0)
         w_context_EG = w_context_GE.t()
         for t in range(steps):
             rnn.multiply(t)
-            attention.weigh(t, queries[t], weights[t])
+            attention.weigh(queries[t], weights[t])
             contexts[t].copy_(torch.bmm(rows[t], annotations_BSE).squeeze(1))
             torch.addmm(inputs[t], contexts[t], w_context_EG, out=rnn.input_BG)
             rnn.advance(t)
@@ -75,7 +73,7 @@ class BahdanauLoop(torch.autograd.Function):
         if grad_joint_TBJ is None:
             grad_joint_TBJ = torch.zeros_like(joint_TBJ[1:, :, ctx.state - size :])
         grad_c_TBE = torch.empty_like(grad_joint_TBJ[:, :, size:])
-        attention = AdditiveSteps(keys_BSA, SoftmaxSteps(mask_BS), v_A, u_A)
+        attention = AdditiveSteps(keys_BSA, mask_BS, v_A, u_A)
         attention.start_backward(weights_TBS)
         queries, weights, grad_c = queries_TBA.unbind(0), weights_TBS.unbind(0), grad_c_TBE.unbind(0)
         grad_states, grad_contexts = (part.unbind(0) for part in grad_joint_TBJ.tensor_split([size], 2))
@@ -102,22 +100,20 @@ class BahdanauLoop(torch.autograd.Function):
 
 
 class FeedingLoop(torch.autograd.Function):
-    """Readouts and weights of all steps of Luong's decoder with input feeding.
+    """Readouts and weights of all steps of Luong's decoder with input feeding and global attention.
 
-    apply(cell, inputs_TBG, keys_BSA, annotations_BSE, mask_BS, w_feed_GR, w_readout_RJ, w_query_YH, v_A, v_P, factor,
-    window, first, *stack) -> (readouts_TBR, weights_TBS). `inputs_TBG` is the first layer's product with the previous
-    word and its input bias, in the cell's `input_order`, as are the rows of `w_feed_GR`; `stack` are the parts of every
-    `LoopLayer`. The score is the product of state and key times `factor`, or additive with `v_A`. `window` limits it,
-    t = `first` at the first step; a predictive one has `v_P`. `w_query_YH` is multiplied by the state after each step:
-    the additive score's W_a over the predictive window's W_p, one of them, or None. Gradients flow to all tensors but
-    the masks, and back from both outputs.
+    apply(cell, inputs_TBG, keys_BSA, annotations_BSE, mask_BS, w_feed_GR, w_readout_RJ, w_query_AH, v_A, factor,
+    *stack) -> (readouts_TBR, weights_TBS). `inputs_TBG` is the first layer's product with the previous word and its
+    input bias, in the cell's `input_order`, as are the rows of `w_feed_GR`; `stack` are the parts of every `LoopLayer`.
+    The score is the product of state and key times `factor`, or additive with `w_query_AH` and `v_A` (None otherwise).
+    Gradients flow to all tensors but the masks, and back from both outputs.
     """
 
     @staticmethod
     def forward(
         ctx: Any, cell: LoopCell, inputs_TBG: Tensor, keys_BSA: Tensor, annotations_BSE: Tensor, mask_BS: Tensor,
-        w_feed_GR: Tensor, w_readout_RJ: Tensor, w_query_YH: Tensor | None, v_A: Tensor | None, v_P: Tensor | None,
-        factor: float, window: Window | None, first: int, *stack: Tensor | None,
+        w_feed_GR: Tensor, w_readout_RJ: Tensor, w_query_AH: Tensor | None, v_A: Tensor | None, factor: float,
+        *stack: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         layers = LoopLayer.all_of(stack)
         steps, batch = inputs_TBG.shape[:2]
@@ -127,53 +123,49 @@ class FeedingLoop(torch.autograd.Function):
         joint_TBJ = inputs_TBG.new_zeros(steps + 1, batch, readout + state + annotations_BSE.shape[2])
         feeds_TBR, states_TBM, contexts_TBE = joint_TBJ.tensor_split([readout, readout + state], 2)
         weights_TBS = inputs_TBG.new_empty(steps, batch, keys_BSA.shape[1])
-        queries_TBY = inputs_TBG.new_empty(steps, batch, 0 if w_query_YH is None else len(w_query_YH))
+        queries_TBA = inputs_TBG.new_empty(steps, batch, 0 if w_query_AH is None else len(w_query_AH))
         rnn = StackSteps(cell, layers, states_TBM)
-        softmax = _softmax(window, first, mask_BS, queries_TBY, v_P)
-        attention = _attention(keys_BSA, softmax, factor, v_A)
+        attention = _attention(keys_BSA, mask_BS, factor, v_A)
         feeds, contexts, h = feeds_TBR.unbind(0), contexts_TBE.unbind(0), rnn.h[-1]
         read = joint_TBJ[:, :, readout + state - size :].unbind(0)  # h and context
-        products, queries = queries_TBY.unbind(0), _queries(h[1:], queries_TBY, v_A)
+        queries = h[1:] if w_query_AH is None else queries_TBA.unbind(0)
         inputs, weights = inputs_TBG.unbind(0), weights_TBS.unbind(0)
         for t in range(steps):
             rnn.multiply(t)
             torch.addmm(inputs[t], feeds[t], w_feed_GR.t(), out=rnn.input_BG)
             rnn.advance(t)
-            if w_query_YH is not None:
-                torch.mm(h[t + 1], w_query_YH.t(), out=products[t])
-            attention.weigh(t, queries[t], weights[t])
+            if w_query_AH is not None:
+                torch.mm(h[t + 1], w_query_AH.t(), out=queries[t])
+            attention.weigh(queries[t], weights[t])
             contexts[t + 1].copy_(torch.bmm(weights[t].unsqueeze(1), annotations_BSE).squeeze(1))
             torch.tanh(read[t + 1] @ w_readout_RJ.t(), out=feeds[t + 1])
-        own = softmax.saved if isinstance(softmax, PredictiveSteps) else (None, None)
         ctx.save_for_backward(
-            keys_BSA, annotations_BSE, mask_BS, w_feed_GR, w_readout_RJ, w_query_YH, v_A, v_P,
-            joint_TBJ, weights_TBS, queries_TBY, *own, *rnn.saved,
+            keys_BSA, annotations_BSE, mask_BS, w_feed_GR, w_readout_RJ, w_query_AH, v_A,
+            joint_TBJ, weights_TBS, queries_TBA, *rnn.saved,
         )  # fmt: skip
-        ctx.cell, ctx.state, ctx.factor, ctx.window, ctx.first = cell, state, factor, window, first
+        ctx.cell, ctx.state, ctx.factor = cell, state, factor
         ctx.set_materialize_grads(False)
         return joint_TBJ[1:, :, :readout], weights_TBS
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out_TBR: Tensor | None, grad_weights_TBS: Tensor | None) -> tuple[Tensor | None, ...]:
-        (keys_BSA, annotations_BSE, mask_BS, w_feed_GR, w_readout_RJ, w_query_YH, v_A, v_P,
-         joint_TBJ, weights_TBS, queries_TBY, soft_TBS, centres_TB, *saved) = ctx.saved_tensors  # fmt: skip
+        (keys_BSA, annotations_BSE, mask_BS, w_feed_GR, w_readout_RJ, w_query_AH, v_A,
+         joint_TBJ, weights_TBS, queries_TBA, *saved) = ctx.saved_tensors  # fmt: skip
         readout = len(w_readout_RJ)
         feeds_TBR, states_TBM, contexts_TBE = joint_TBJ.tensor_split([readout, readout + ctx.state], 2)
         rnn = StackSlopes(ctx.cell, saved, states_TBM)
         size = rnn.size
         h_TBH = states_TBM[1:, :, -size:]
         tanh_slope_TBR = 1 - feeds_TBR[1:].square()
-        grad_y_TBY = torch.empty_like(queries_TBY)
-        softmax = _softmax(ctx.window, ctx.first, mask_BS, queries_TBY, v_P)
-        if isinstance(softmax, PredictiveSteps):
-            softmax.start_backward(weights_TBS, soft_TBS, centres_TB, grad_y_TBY[:, :, -len(v_P) :])
-        attention = _attention(keys_BSA, softmax, ctx.factor, v_A)
+        grad_q_TBA = torch.empty_like(queries_TBA)
+        attention = _attention(keys_BSA, mask_BS, ctx.factor, v_A)
         attention.start_backward(weights_TBS)
         grad_read_TBR, grad_c_TBE = torch.empty_like(tanh_slope_TBR), torch.empty_like(contexts_TBE[1:])
         grad_feed_BR = torch.zeros_like(tanh_slope_TBR[0])
-        queries, grad_y = _queries(h_TBH.unbind(0), queries_TBY, v_A), grad_y_TBY.unbind(0)
-        grad_q = [torch.empty_like(h_TBH[0])] * len(h_TBH) if v_A is None else _queries((), grad_y_TBY, v_A)
+        queries, grad_q = queries_TBA.unbind(0), grad_q_TBA.unbind(0)
+        if w_query_AH is None:
+            queries, grad_q = h_TBH.unbind(0), (torch.empty_like(h_TBH[0]),) * len(h_TBH)
         weights, grad_c = weights_TBS.unbind(0), grad_c_TBE.unbind(0)
         for t in reversed(range(len(h_TBH))):
             if grad_out_TBR is not None:
@@ -186,48 +178,28 @@ class FeedingLoop(torch.autograd.Function):
             if grad_weights_TBS is not None:
                 grad_a_BS += grad_weights_TBS[t]
             attention.backward(t, queries[t], weights[t], grad_a_BS, grad_q[t])
-            if v_A is None:
+            if w_query_AH is None:
                 grad_h_BH += grad_q[t]
-            if w_query_YH is not None:
-                grad_h_BH.addmm_(grad_y[t], w_query_YH)
+            else:
+                grad_h_BH.addmm_(grad_q[t], w_query_AH)
             rnn.step(t)
             torch.mm(rnn.of_input[t], w_feed_GR, out=grad_feed_BR)
             rnn.back(t)
         return (
             None,
             rnn.grad_inputs,
-            attention.grad_keys(h_TBH if v_A is None else queries_TBY[:, :, : len(v_A)]),
+            attention.grad_keys(h_TBH if w_query_AH is None else queries_TBA),
             torch.bmm(weights_TBS.permute(1, 2, 0), grad_c_TBE.transpose(0, 1)),
             None,
             product_gradient(rnn.grad_inputs, feeds_TBR[:-1]),
             product_gradient(grad_read_TBR, joint_TBJ[1:, :, readout + ctx.state - size :]),
-            None if w_query_YH is None else product_gradient(grad_y_TBY, h_TBH),
+            None if w_query_AH is None else product_gradient(grad_q_TBA, h_TBH),
             attention.grad_v_A if isinstance(attention, AdditiveSteps) else None,
-            softmax.grad_v() if isinstance(softmax, PredictiveSteps) else None,
-            None,
-            None,
             None,
             *rnn.gradients(),
         )
 
 
-def _softmax(
-    window: Window | None, first: int, mask_BS: Tensor, queries_TBY: Tensor, v_P: Tensor | None
-) -> SoftmaxSteps:  # fmt: skip
-    """The weights of Luong's loop, of all real positions or of those in a window."""
-    if isinstance(window, MonotonicWindow):
-        steps_T = torch.arange(first, first + len(queries_TBY), device=mask_BS.device)
-        return MonotonicSteps(window, mask_BS, steps_T, queries_TBY.dtype)
-    if isinstance(window, PredictiveWindow) and v_P is not None:
-        return PredictiveSteps(window, mask_BS, queries_TBY[:, :, -len(v_P) :], v_P)
-    return SoftmaxSteps(mask_BS)
-
-
-def _attention(keys_BSA: Tensor, softmax: SoftmaxSteps, factor: float, v_A: Tensor | None) -> AttentionSteps:
+def _attention(keys_BSA: Tensor, mask_BS: Tensor, factor: float, v_A: Tensor | None) -> AttentionSteps:
     """The score of Luong's loop: additive with `v_A`, else a product."""
-    return DotSteps(keys_BSA, softmax, factor) if v_A is None else AdditiveSteps(keys_BSA, softmax, v_A)
-
-
-def _queries(h: Views, queries_TBY: Tensor, v_A: Tensor | None) -> Views:
-    """What the score reads of each step: h itself, or the first columns of its products."""
-    return h if v_A is None else queries_TBY[:, :, : len(v_A)].unbind(0)
+    return DotSteps(keys_BSA, mask_BS, factor) if v_A is None else AdditiveSteps(keys_BSA, mask_BS, v_A)

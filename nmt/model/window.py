@@ -62,7 +62,10 @@ class Window(nn.Module, ABC):
         keys_BSA: Tensor, annotations_BSE: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Weights and contexts by the scores of all positions."""
-        inside_BKS, distances_BKS = self.inside(centres_BK, lengths_B, keys_BSA.shape[1])
+        positions_S = torch.arange(1, keys_BSA.shape[1] + 1, device=centres_BK.device, dtype=centres_BK.dtype)
+        first_BK1, last_BK1 = self.bounds(centres_BK, lengths_B)
+        inside_BKS = (positions_S >= first_BK1) & (positions_S <= last_BK1)
+        distances_BKS = positions_S - centres_BK.unsqueeze(-1)
         weights_BKS = self.weigh(score(states_BKH, keys_BSA), inside_BKS, distances_BKS)
         return weights_BKS, attend(weights_BKS, annotations_BSE)
 
@@ -91,13 +94,6 @@ class Window(nn.Module, ABC):
         index_BKW = rows_BKW - (starts_B11 + 1)
         return nowhere_BKS.scatter_add(-1, index_BKW, weights_BKW), context_NE.view(*centres_BK.shape, -1)
 
-    def inside(self, centres_BK: Tensor, lengths_B: Tensor, positions: int) -> tuple[Tensor, Tensor]:
-        """Which of so many positions are in each window, and their distances j - p_t, [B, K, S]."""
-        positions_S = torch.arange(1, positions + 1, device=centres_BK.device, dtype=centres_BK.dtype)
-        first_BK1, last_BK1 = self.bounds(centres_BK, lengths_B)
-        inside_BKS = (positions_S >= first_BK1) & (positions_S <= last_BK1)
-        return inside_BKS, positions_S - centres_BK.unsqueeze(-1)
-
     def bounds(self, centres_BK: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """The first and the last real position of each window, [B, K, 1]."""
         centres_BK1 = centres_BK.unsqueeze(-1)
@@ -116,11 +112,8 @@ class MonotonicWindow(Window):
     """local-m: p_t = min(t, S); a target longer than the source keeps the last window."""
 
     def centres(self, states_BKH: Tensor, steps_K: Tensor, lengths_B: Tensor) -> Tensor:
-        return self.centres_at(steps_K, lengths_B, states_BKH.dtype)
-
-    def centres_at(self, steps_K: Tensor, lengths_B: Tensor, dtype: torch.dtype) -> Tensor:
-        """p_t of each step for states of that type, which do not matter."""
-        return torch.minimum(steps_K, lengths_B.unsqueeze(1)).to(torch.promote_types(dtype, torch.float32))
+        centres_BK = torch.minimum(steps_K, lengths_B.unsqueeze(1))
+        return centres_BK.to(torch.promote_types(states_BKH.dtype, torch.float32))
 
 
 class PredictiveWindow(Window):
@@ -136,10 +129,7 @@ class PredictiveWindow(Window):
         nn.init.uniform_(self.v, -(query_size**-0.5), query_size**-0.5)
 
     def centres(self, states_BKH: Tensor, steps_K: Tensor, lengths_B: Tensor) -> Tensor:
-        return self.centres_of(self.query(states_BKH).tanh() @ self.v, lengths_B)
-
-    def centres_of(self, logit_BK: Tensor, lengths_B: Tensor) -> Tensor:
-        """p_t from v_p·tanh(W_p s_t)."""
+        logit_BK: Tensor = self.query(states_BKH).tanh() @ self.v
         # Positions of a long sentence need more digits than half precision has.
         return lengths_B.unsqueeze(1) * logit_BK.to(torch.promote_types(logit_BK.dtype, torch.float32)).sigmoid()
 

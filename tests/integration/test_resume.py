@@ -68,14 +68,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train.en", "train.de"):
         lines = (folder / name).read_text().splitlines(keepends=True)
         (folder / name).write_text("".join(lines[:80]))
-    for name in ("dev.en", "dev.de"):
-        lines = (folder / name).read_text().splitlines(keepends=True)
-        (folder / name).write_text("".join(lines[:6]))
+    lines = (folder / "dev.en").read_text().splitlines(keepends=True)
+    (folder / "dev.en").write_text("".join(lines[:6]))
+    # No piece of these is ever trained: the loss on them rises from the first validation on, which is the best one.
+    (folder / "dev.de").write_text("q x q\n" * 6)
     return folder
 
 
 def write(folder: Path, kind: str) -> str:
-    """A configuration with all that has state; the rate is so high that the plateau is met."""
+    """A configuration with all that has state."""
     config = {
         "data": {"src_lang": "en", "tgt_lang": "de"}
         | {split: {"src": f"{split}.en", "tgt": f"{split}.de"} for split in ("train", "dev")},
@@ -83,7 +84,7 @@ def write(folder: Path, kind: str) -> str:
         "model": {"embedding_size": 16, "dropout": 0.2, "encoder": {"hidden_size": 12}, "decoder": KINDS[kind]},
         "training": {
             "batch_tokens": 250, "max_steps": 24, "validate_every": VALIDATE_EVERY, "log_every": 2, "ema_decay": 0.9,
-            "patience": 50, "keep_checkpoints": 1, "optimizer": {"learning_rate": 0.5},
+            "patience": 50, "keep_checkpoints": 1, "optimizer": {"learning_rate": 0.01},
             "schedule": {"kind": "plateau", "factor": 0.7, "patience": 0, "warmup_steps": 4},
         },
         "search": {"beam_size": 1, "max_length_ratio": 1.0},

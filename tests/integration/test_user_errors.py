@@ -316,11 +316,11 @@ def spoil(place: Path, files: Mapping[str, Any]) -> None:
 
 
 def contents(place: Path) -> dict[str, bytes]:
-    """The files but for finished ones of the cache of prepared data."""
+    """The files but for finished ones of the cache of prepared data, and the locks, which say who trained last."""
     return {
         path.relative_to(place).as_posix(): path.read_bytes()
         for path in place.rglob("*")
-        if path.is_file() and (".nmt-cache" not in path.parts or ".tmp" in path.as_posix())
+        if path.is_file() and (".nmt-cache" not in path.parts or ".tmp" in path.as_posix()) and path.name != ".lock"
     }
 
 

@@ -18,7 +18,7 @@ FILES = {"src": "/a.en", "tgt": "/a.de"}
 # For each kind of decoder: refused; told with what it means; told alone.
 REFUSED = """
 data.src_lang=fr data.tgt_lang=fr data.train={tsv: /b} data.dev={tsv: /b} data.test={tsv: /b} data.max_length=50
-data.max_ratio=2.0 data.drop_duplicates=true data.train_alignments=/b
+data.max_ratio=2.0 data.drop_duplicates=true data.remove_overlap=true data.train_alignments=/b
 tokenizer.vocab_size=100 tokenizer.model_type=bpe tokenizer.joint=false tokenizer.character_coverage=0.99
 tokenizer.byte_fallback=true tokenizer.sample_sentences=10
 model.embedding_size=512 model.tie_embeddings=true model.encoder.cell=lstm model.encoder.hidden_size=8

@@ -15,7 +15,6 @@ from nmt.model.cell_steps import GRU, LSTM, LoopCell
 from nmt.model.decoder import Decoder
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
 from nmt.model.seq2seq import Seq2Seq, build_model
-from nmt.model.window import MonotonicWindow, PredictiveWindow, Window
 from nmt.training.loss import token_losses
 
 
@@ -93,34 +92,25 @@ def test_gradients_of_bahdanaus_loop_equal_numerical_ones(cell: LoopCell, covera
 
 
 @pytest.mark.parametrize(
-    ("cell", "additive", "layers", "window"),
-    [
-        (GRU, False, 1, None),
-        (GRU, True, 1, None),
-        (GRU, False, 1, PredictiveWindow(1, 2)),
-        (GRU, True, 2, PredictiveWindow(1, 2)),
-        (LSTM, False, 2, None),
-        (LSTM, True, 1, MonotonicWindow(1)),
-    ],
+    ("cell", "additive", "layers"),
+    [(GRU, False, 1), (GRU, True, 1), (GRU, True, 2), (LSTM, False, 2), (LSTM, True, 1)],
 )
 def test_gradients_of_the_loop_with_input_feeding_equal_numerical_ones(
-    cell: LoopCell, additive: bool, layers: int, window: Window | None
+    cell: LoopCell, additive: bool, layers: int
 ) -> None:
     torch.manual_seed(2)
     steps, batch, positions, e, h, r = 3, 2, 4, 3, 2, 5
-    gates, predictive = cell.gates * h, isinstance(window, PredictiveWindow)
+    gates = cell.gates * h
     a = 4 if additive else h
-    queries = a * additive + h * predictive
     shapes = [(steps, batch, gates), (batch, positions, a), (batch, positions, e), (gates, r), (r, h + e)]
-    shapes += [(queries, h), (a,), (h,), *stack_shapes(cell, h, 0, layers)]
+    shapes += [(a, h), (a,), *stack_shapes(cell, h, 0, layers)]
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
     def loop(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        w_query = args[5] if queries else None
-        score = (w_query, args[6] if additive else None, args[7] if predictive else None, 0.7, window, 2)
-        return FeedingLoop.apply(cell, *args[:3], MASK_BS, *args[3:5], *score, *stack_of(args[8:]))  # type: ignore[no-any-return, no-untyped-call]
+        score = (*(args[5:7] if additive else (None, None)), 0.7)
+        return FeedingLoop.apply(cell, *args[:3], MASK_BS, *args[3:5], *score, *stack_of(args[7:]))  # type: ignore[no-any-return, no-untyped-call]
 
-    assert torch.autograd.gradcheck(loop, tensors, fast_mode=layers > 1 or cell is LSTM or window is not None)
+    assert torch.autograd.gradcheck(loop, tensors, fast_mode=layers > 1 or cell is LSTM)
 
 
 def keep_masks_between_layers(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:

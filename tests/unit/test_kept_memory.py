@@ -9,7 +9,7 @@ import torch
 from test_demo_corpus import load_script
 from torch import Tensor, nn
 
-from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig, WindowConfig
+from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig
 from nmt.model.attention import AdditiveScore
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.training import loss as loss_module
@@ -28,14 +28,8 @@ KINDS: dict[str, DecoderConfig] = {
     "luong-concat-feed": LuongConfig(
         kind="luong", hidden_size=SIZE, score="concat", attention_size=SIZE, input_feeding=True
     ),
-    "luong-concat-feed-predictive": LuongConfig(
-        kind="luong",
-        hidden_size=SIZE,
-        score="concat",
-        attention_size=SIZE,
-        input_feeding=True,
-        cell="lstm",
-        window=WindowConfig(kind="predictive", half_width=5),
+    "luong-concat-feed-lstm": LuongConfig(
+        kind="luong", hidden_size=SIZE, score="concat", attention_size=SIZE, input_feeding=True, cell="lstm"
     ),
     "none": PlainConfig(kind="none", hidden_size=SIZE),
 }
