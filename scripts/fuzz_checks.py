@@ -131,7 +131,7 @@ def drawn_pair(rng: Random, place: Workplace) -> tuple[Path, Path, list[Pair] | 
     assert not isinstance(src_lines, Wrong)
     assert not isinstance(tgt_lines, Wrong)
     if len(src_lines) != len(tgt_lines):
-        return src, tgt, Wrong((rf"has {len(src_lines)} lines (and|, but) .* {len(tgt_lines)}",))
+        return src, tgt, Wrong((rf"has {len(src_lines)} lines? (and|, but) .* {len(tgt_lines)}",))
     return src, tgt, list(zip(src_lines, tgt_lines))
 
 
@@ -168,7 +168,9 @@ def tsv_source(rng: Random, place: Workplace) -> str:
     data = "".join(row + rng.choice(["\n", "\r\n"]) for row in rows).encode()
     data = inputs.damaged(rng, data) if rng.randrange(4) == 0 else data
     path, lines = drawn_file(rng, place, "f.tsv", data)
-    return read_source(Source(tsv=str(path)), lines if isinstance(lines, Wrong) else inputs.tsv_pairs(lines))
+    if isinstance(lines, Wrong):  # a row before the broken place may be wrong as well, and is found first
+        return read_source(Source(tsv=str(path)), lines | Wrong(("tab-separated field",)))
+    return read_source(Source(tsv=str(path)), inputs.tsv_pairs(lines))
 
 
 def jsonl_source(rng: Random, place: Workplace) -> str:
