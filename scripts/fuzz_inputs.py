@@ -307,9 +307,8 @@ def write_parquet(rng: Random, path: Path) -> list[Pair] | Wrong | None:
     table = pa.table({"id": pa.array(range(len(pairs))), **columns})
     if fault == 6:
         table = pa.table({"translation": pa.StructArray.from_arrays([columns["en"], columns["de"]], ["en", "de"])})
-    pq.write_table(
-        table, path, compression=rng.choice(["none", "snappy", "zstd"]), row_group_size=rng.choice([1, 700, 5000])
-    )
+    rows = rng.choice([700, 5000] if len(pairs) > 3 else [1, 2])
+    pq.write_table(table, path, compression=rng.choice(["none", "snappy", "zstd"]), row_group_size=rows)
     if fault == 7:
         data = path.read_bytes()
         path.write_bytes(data[: rng.randrange(len(data))])
