@@ -97,7 +97,7 @@ class Checksum:
 
     def add(self, src: Sequence[str], tgt: Sequence[str], links: Rows | None) -> None:
         """Take in pairs, and the links between their pieces."""
-        columns = ["".join(f"{text}\n" for text in texts).encode() for texts in (src, tgt)]
+        columns = ["\n".join([*texts, ""]).encode() for texts in (src, tgt)]
         if links is not None:
             columns += [numbers.astype("<i4").tobytes() for numbers in (links.lengths, links.values)]
         for column, more in zip(self._columns, columns):

@@ -74,17 +74,17 @@ class Signatures:
 
     def of(self, texts: Sequence[str]) -> Digests:
         """Return the signature of each text, [texts]."""
-        characters = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4")
+        characters = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4").astype(np.intp)
         known = self._known[characters]
         if not known.all():
             for number in np.unique(characters[~known]).tolist():
                 self._weights[number] = text_digests(_LETTERS[number]).sum(dtype=np.uint64)
                 self._known[number] = True
-        sums = np.zeros(len(characters) + 1, dtype=np.uint64)
-        np.cumsum(self._weights[characters], out=sums[1:])  # past 2^64 it begins at 0 again, and differences are right
-        ends = np.zeros(len(texts) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)), out=ends[1:])
-        return np.diff(sums[ends])
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        # One more weight, for an empty text at the end to begin at; `reduceat` has no empty sums.
+        sums = np.add.reduceat(np.append(self._weights[characters], np.uint64(0)), np.cumsum(lengths) - lengths)
+        sums[lengths == 0] = 0
+        return sums
 
 
 _FORMS = ("exact", "normalised")
