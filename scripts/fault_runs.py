@@ -1,21 +1,18 @@
 """Small trainings in processes of their own that may be killed or starved, and whether two runs are the same one.
 
-Used by kill_loop.py and disk_faults.py. A process is a fork of a server that has imported everything already, so that a
-command starts in milliseconds; it runs the whole `nmt` command, on one thread. Linux and macOS.
+Used by kill_loop.py and disk_faults.py; forked.py starts the processes. Linux and macOS.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
-import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import torch
 import yaml
 
@@ -23,8 +20,6 @@ from nmt.training.checkpoint import load_checkpoint
 from nmt.training.metrics import read_metrics
 
 WORDS = {"red": "rot", "old": "alt", "dog": "Hund", "cat": "Katze", "sees": "sieht", "the": "der", "big": "groß"}
-LONGEST = 600  # seconds after which a process ends itself, should nobody be left to end it
-SPAWN = multiprocessing.get_context("forkserver")
 
 
 def write_work(folder: Path, size: int, **training: object) -> None:
@@ -59,10 +54,10 @@ class Command:
 
     def __init__(self, *args: object, cwd: Path, log: Path, before: Callable[[], None] | None = None) -> None:
         """Start; `before`, a function of a module, is called first in the new process."""
-        SPAWN.set_forkserver_preload(["nmt.cli", "nmt.train", "nmt.plotting", "matplotlib.backends.backend_agg"])
         self.log = log
-        self.process = SPAWN.Process(target=_run, args=([str(arg) for arg in args], cwd, log, before))
-        self.process.start()
+        with log.open("wb") as said, open(os.devnull, "rb") as nothing:
+            streams = (nothing.fileno(), said.fileno(), said.fileno())
+            self.process = forked.start([str(arg) for arg in args], cwd, streams, before)
 
     def wait(self) -> int:
         """Wait for the end; return the exit code, negative for a signal."""
@@ -72,21 +67,6 @@ class Command:
     def said(self) -> str:
         """Return what it has written."""
         return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
-
-
-def _run(args: list[str], cwd: Path, log: Path, before: Callable[[], None] | None) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
-    os.chdir(cwd)
-    signal.alarm(LONGEST)
-    torch.set_num_threads(1)
-    if before is not None:
-        before()
-    from nmt.cli import main
-
-    sys.argv = ["nmt", *args]
-    main()
 
 
 def broken_checkpoints(run: Path) -> list[str]:

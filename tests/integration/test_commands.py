@@ -85,7 +85,8 @@ def test_as_many_lines_come_out_as_go_in(workplace: Path, kind: str) -> None:
 
 def test_the_best_translation_is_the_first_of_the_n_best(workplace: Path) -> None:
     text = b"the red dog sees the cat.\nthe old cat.\n"
-    plain = nmt("translate", "--run", "runs/bahdanau", cwd=workplace, stdin=text).stdout.decode().splitlines()
+    options = ("--run", "runs/bahdanau")
+    plain = nmt("translate", *options, cwd=workplace, stdin=text, real=True).stdout.decode().splitlines()
     best = nmt("translate", "--run", "runs/bahdanau", "--n-best", 3, cwd=workplace, stdin=text).stdout.decode()
     rows = [row.split("\t") for row in best.splitlines()]
     assert [row[:2] for row in rows] == [[str(line), str(rank)] for line in (1, 2) for rank in (1, 2, 3)]
@@ -207,7 +208,7 @@ def test_a_finished_run_says_so(workplace: Path, tmp_path: Path) -> None:
 def test_the_same_seed_trains_the_same_model(workplace: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path)
     write_config(tmp_path, "luong")
-    nmt("train", "--config", "luong.yaml", cwd=tmp_path)
+    nmt("train", "--config", "luong.yaml", cwd=tmp_path, real=True)  # the workplace's is a fork
     assert same_weights(tmp_path / "runs/luong", workplace / "runs/luong")
 
 

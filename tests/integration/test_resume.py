@@ -7,13 +7,13 @@ and `seconds` in the checkpoint's state and window.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +21,19 @@ import pytest
 import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny import DECODERS, write_corpus
+from tiny import DECODERS, forked, write_corpus
 
 KINDS = DECODERS | {"luong-plain": {"kind": "luong", "hidden_size": 24, "score": "general"}}
 TIMED = "train/tokens_per_second"
 VALIDATE_EVERY = 6
 # In the middle of the first epoch, right after a validation, in a later epoch.
 STOPS = {2: signal.SIGTERM, VALIDATE_EVERY: signal.SIGINT, 23: signal.SIGTERM}
-FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["nmt.train", "nmt.cli", "tensorboard.compat.tensorflow_stub"])
 
 
-def command(folder: str, environment: dict[str, str], args: list[str], stop_at: int | None, number: int) -> None:
-    """The command line in this process; a signal comes to it during update `stop_at`."""
-    from nmt.cli import main
+def signalled_in(stop_at: int, number: int) -> None:
+    """In this process a signal comes during update `stop_at`."""
     from nmt.training.loop import Training
 
-    os.chdir(folder)
-    os.environ.update(environment)
-    torch.set_num_threads(1)
     update = Training.update
 
     def signalled(training: Training, batch: Any) -> None:
@@ -48,15 +42,13 @@ def command(folder: str, environment: dict[str, str], args: list[str], stop_at: 
             os.kill(os.getpid(), number)
 
     Training.update = signalled  # type: ignore[method-assign]
-    sys.argv = ["nmt", *args]
-    main()
 
 
 def run(folder: Path, *args: str, stop_at: int | None = None, number: int = 0) -> int | None:
-    """Runs a command in a process of its own, forked from one that has the imports; returns its exit code."""
-    environment = {"OMP_NUM_THREADS": "1"}
-    process = FORK_SERVER.Process(target=command, args=(str(folder), environment, list(args), stop_at, number))
-    process.start()
+    """Runs a command in a process of its own; returns its exit code."""
+    before = None if stop_at is None else partial(signalled_in, stop_at, number)
+    with (folder / "log").open("ab") as log, open(os.devnull, "rb") as nothing:
+        process = forked.start(list(args), folder, (nothing.fileno(), log.fileno(), log.fileno()), before)
     process.join(280)
     return process.exitcode
 
