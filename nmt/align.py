@@ -136,7 +136,7 @@ def read_input(
     """
     if src is not None and tgt is None:
         return AlignmentInput(src.name, list(read_lines(src)), None)
-    name = split or "test"
+    name = "test" if split is None else split
     if src is not None and tgt is not None:
         name, pairs = src.name, read_files(src, tgt)
     else:

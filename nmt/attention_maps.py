@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 from nmt.model.stepper import Array
 from nmt.plotting import plot_attention, save_figure, save_pages
 from nmt.reporting import Reporter
-from nmt.run_dir import RunDir, write_atomic
+from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
 from nmt.translate import Candidate, Forced, Translation, Translator, require_attention
 
 if TYPE_CHECKING:
@@ -191,6 +191,8 @@ def _draw_pictures(sentences: Sequence[AttendedSentence], output: Path, model: s
     if len(sentences) > 1:
         digits = max(3, len(str(sentences[-1].line)))
         paths = [output.with_stem(f"{output.stem}-{sentence.line:0{digits}}") for sentence in sentences]
+        for path in paths:
+            refuse_unwritable(path)  # all of them before the first is drawn
     for figure, path in zip(figures(), paths, strict=True):
         save_figure(figure, path)
     return paths

@@ -80,13 +80,15 @@ def find_config(path: str | Path) -> Path:
     Raises:
         NmtError: if there is neither; the message lists the shipped names.
     """
+    if not str(path):
+        raise NmtError("--config: the name is empty; give a YAML file.")
     file = Path(os.path.expanduser(path))
     if os.path.isdir(file):
         raise NmtError(f"{path}: this is a folder; --config wants a YAML file.")
     if os.path.exists(file):
         return file
     shipped = shipped_dir() / "configs"
-    if file == Path(file.name) and (shipped / file.name).is_file():
+    if file == Path(file.name) and os.path.isfile(shipped / file.name):
         return shipped / file.name
     names = ", ".join(sorted(found.name for found in shipped.glob("*.yaml"))) or "none"
     raise NmtError(f"{path}: there is no such file. Configurations that come with nmt, found by name: {names}.")
@@ -168,7 +170,7 @@ def _absolute(node: Any, path: KeyPath, base: Path) -> Any:
     keys = tuple(key for key in path if isinstance(key, str))
     if len(keys) <= 3 and isinstance(node, dict):
         return {key: _absolute(value, (*path, key), base) for key, value in node.items()}
-    if len(keys) == 2 and isinstance(node, list):
+    if len(keys) == len(path) == 2 and isinstance(node, list):
         return [_absolute(value, (*path, place), base) for place, value in enumerate(node)]
     if keys == ("data", "train_alignments") and isinstance(node, str) and node:
         return os.path.abspath(base / os.path.expanduser(node))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from nmt.config_parsing import Problem, problems_error
+from nmt.config_parsing import KeyPath, Problem, problems_error
 
 
 def whole(value: Any) -> Any:
@@ -19,11 +19,30 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+# Mistaken for codes of languages that BLEU has tokenizers of their own for: its scores would be wrong.
+_MISTAKEN = {"cn": "zh", "chi": "zh", "chinese": "zh", "jp": "ja", "japanese": "ja", "kr": "ko", "korean": "ko"}
+
+
 def _language(code: str) -> str:
     """Refuse what cannot name a language, a column and a file."""
     if not re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", code):
         raise ValueError(f"must be a language code such as en or pt-BR, not {code!r}")
+    meant = _MISTAKEN.get(re.split("[-_]", code.lower())[0])
+    if meant is not None:
+        raise ValueError(
+            f"must be the code of the language: write {meant}, not {code!r}; columns of that name are given by "
+            "src_column and tgt_column"
+        )
     return code
+
+
+def _name(text: str) -> str:
+    """Refuse what cannot name a file, a column or a data set."""
+    if not text or "\0" in text:
+        raise ValueError(
+            "must not be empty: give a name, or leave the key out" if not text else "holds a NUL character"
+        )
+    return text
 
 
 DEVICES = "auto, cpu, cuda, or one GPU such as cuda:1"
@@ -43,6 +62,7 @@ Layers = Annotated[int, BeforeValidator(whole), Field(ge=1, le=32)]
 Positive = Annotated[float, Field(gt=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Language = Annotated[str, AfterValidator(_language)]
+Name = Annotated[str, AfterValidator(_name)]
 Cell = Literal["gru", "lstm"]
 
 
@@ -62,29 +82,29 @@ _COLUMNED = ("jsonl", "csv", "parquet", "hub")
 class Source(Section):
     """Where pairs come from: exactly one of two aligned text files, one file with two columns, or a hub data set."""
 
-    src: str | None = None
+    src: Name | None = None
     """Text file of the source side, one sentence a line; with `tgt`."""
-    tgt: str | None = None
+    tgt: Name | None = None
     """Text file of the target side, aligned with `src` line by line."""
-    tsv: str | None = None
+    tsv: Name | None = None
     """File with source and target on each line, a tab between; no quoting."""
-    jsonl: str | None = None
+    jsonl: Name | None = None
     """File with one JSON object a line."""
-    csv: str | None = None
+    csv: Name | None = None
     """CSV file whose first line names the columns."""
-    parquet: str | None = None
+    parquet: Name | None = None
     """Parquet file."""
-    hub: str | None = None
+    hub: Name | None = None
     """Id of a data set on the Hugging Face hub, or a local folder in the same layout."""
-    name: str | None = None
+    name: Name | None = None
     """Configuration of the hub data set, such as `de-en`."""
-    split: str | None = None
+    split: Name | None = None
     """Split of the hub data set, such as `train`; required with `hub`."""
-    revision: str | None = None
+    revision: Name | None = None
     """Branch, tag or commit of the hub data set."""
-    src_column: str | None = None
+    src_column: Name | None = None
     """Column of the source side; by default the one called as `src_lang`."""
-    tgt_column: str | None = None
+    tgt_column: Name | None = None
     """Column of the target side; by default the one called as `tgt_lang`."""
 
     @property
@@ -143,7 +163,7 @@ class DataConfig(Section):
     """Pairs that training is validated on."""
     test: Source | None = None
     """Pairs scored at the end, and by `nmt eval`."""
-    train_alignments: str | None = None
+    train_alignments: Name | None = None
     """File of word alignments of the training pairs, a Pharaoh line each; a blank line where none is known."""
     max_length: Count = 100
     """Training pairs with more pieces on either side are dropped and counted."""
@@ -151,6 +171,29 @@ class DataConfig(Section):
     """Training pairs whose longer side has more than this many times the pieces of the other are dropped."""
     drop_duplicates: bool = False
     """Whether a training pair that has occurred before is dropped."""
+    remove_overlap: bool = False
+    """Whether a training pair is dropped whose source sentence, case, blanks and punctuation aside, dev or test has."""
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> DataConfig:
+        """Refuse a source whose sides are one file or one column: a model of it would learn to copy."""
+        places: list[tuple[KeyPath, Source | None]] = [(("dev",), self.dev), (("test",), self.test)]
+        several = len(self.train) > 1
+        places += [(("train", place) if several else ("train",), source) for place, source in enumerate(self.train)]
+        problems = []
+        for path, source in places:
+            if source is None:
+                continue
+            sides = source.src, source.tgt
+            if source.kind in _COLUMNED:
+                sides = source.src_column or self.src_lang, source.tgt_column or self.tgt_lang
+            if sides[0] is not None and sides[0] == sides[1]:
+                what = "column" if source.kind in _COLUMNED else "file"
+                keys = "src_column and tgt_column" if what == "column" else "src and tgt"
+                problems.append(Problem(path, f"source and target are the same {what}, {sides[0]}: set {keys}"))
+        if problems:
+            raise problems_error(problems)
+        return self
 
 
 class TokenizerConfig(Section):
@@ -166,5 +209,8 @@ class TokenizerConfig(Section):
     """Share of the corpus' characters that get a piece; the rest is unknown."""
     byte_fallback: bool = False
     """Whether unknown characters are spelt in bytes."""
+    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Training pairs are segmented anew in each epoch (Kudo 2018); unigram: exponent of a segmentation's probability,
+    smaller is more varied; bpe: probability that a merge is left out, larger is more varied; 0: one segmentation."""
     sample_sentences: Count = 1_000_000
     """Pieces are learnt from at most that many lines."""

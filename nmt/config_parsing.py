@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -53,10 +53,30 @@ _SCALARS = (
     ),
     ("tag:yaml.org,2002:merge", r"<<", "<"),
 )
+_PATTERNS = {tag: re.compile(rf"^(?:{pattern})$") for tag, pattern, _ in _SCALARS}
+
+# Aliases can make a few lines stand for billions of values. No configuration has as many as this.
+_MOST_VALUES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars above and without repeated keys."""
+    """SafeLoader with the scalars above, without repeated keys and without its other tags, such as sets and dates."""
+
+    yaml_constructors: ClassVar[dict[Any, Any]] = {}  # filled below
+
+    def get_single_node(self) -> Any:
+        """Refuse a document that aliases make endless, or larger than anybody writes."""
+        node = super().get_single_node()
+        if node is not None:
+            _count_values(node, {})
+        return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Refuse text under a tag that it does not fit, such as `!!bool perhaps`, which PyYAML fails on anyhow."""
+        if isinstance(node, yaml.ScalarNode) and node.tag in _PATTERNS and not _PATTERNS[node.tag].match(node.value):
+            kind = node.tag.rsplit(":", 1)[1]
+            raise yaml.constructor.ConstructorError(None, None, f"{show(node.value)} is no {kind}", node.start_mark)
+        return super().construct_object(node, deep=deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse a key given twice: YAML forbids it, and PyYAML would keep the last one silently."""
@@ -87,11 +107,35 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _count_values(node: yaml.Node, counts: dict[int, int | None]) -> int:
+    """Return how many values a node stands for with its aliases written out; None in `counts` marks those above it."""
+    key = id(node)
+    if key not in counts:
+        counts[key] = None
+        inner: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            inner = node.value
+        elif isinstance(node, yaml.MappingNode):
+            inner = [part for pair in node.value for part in pair]
+        counts[key] = 1 + sum(_count_values(part, counts) for part in inner)
+    count = counts[key]
+    if count is None:
+        raise yaml.constructor.ConstructorError(None, None, "an alias stands inside what it names", node.start_mark)
+    if count > _MOST_VALUES:
+        text = f"with its aliases written out, this part has more than {_MOST_VALUES:,} values"
+        raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+    return count
+
+
 for _class in (_Loader, _Dumper):
     _class.yaml_implicit_resolvers = {}
-    for _tag, _pattern, _first in _SCALARS:
+    for _tag, _, _first in _SCALARS:
         characters = ["" if first == "\0" else first for first in _first]
-        _class.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), characters)
+        _class.add_implicit_resolver(_tag, _PATTERNS[_tag], characters)
+_KNOWN = ("bool", "null", "float", "str", "seq", "map")
+_Loader.yaml_constructors = {
+    tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (None, *(f"tag:yaml.org,2002:{name}" for name in _KNOWN))
+}
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_integer)
 
 
@@ -108,7 +152,9 @@ def parse_yaml(text: str, name: str) -> Any:
         place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
         what = "; ".join(part for part in (error.context, error.problem) if part)
         raise NmtError(f"{place}: not valid YAML: {what}.") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise NmtError(f"{name}: not valid YAML: brackets or sections are nested too deep.") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise NmtError(f"{name}: not valid YAML: {' '.join(str(error).split()) or type(error).__name__}.") from error
 
 
@@ -170,10 +216,13 @@ def show(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return f"a section with the keys {', '.join(map(str, value))}" if value else "an empty section"
+        return f"a section with the keys {_cut(', '.join(map(str, value)))}" if value else "an empty section"
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -333,6 +333,12 @@ def _attention_problems(config: Config) -> list[Problem]:
     if config.training.alignment_weight > 0 and config.data.train_alignments is None:
         text = "needs data.train_alignments, a file of word alignments of the training pairs"
         problems.append(Problem(weight, text, (weight, given)))
+    if config.training.alignment_weight > 0 and config.tokenizer.sampling_alpha > 0:
+        text = (
+            "cannot guide attention while tokenizer.sampling_alpha draws other pieces in each epoch, as the links are "
+            "between the pieces of one segmentation: set one of the two to 0"
+        )
+        problems.append(Problem(weight, text, (weight, ("tokenizer", "sampling_alpha"))))
     if config.training.alignment_shift and config.data.train_alignments is None:
         text = "says which steps data.train_alignments guides, and there is none: leave it at 0"
         problems.append(Problem(("training", "alignment_shift"), text, (("training", "alignment_shift"), given)))

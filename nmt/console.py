@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt.data.text import write_line
+from nmt.errors import printable
 from nmt.reporting import Reporter
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class ConsoleReporter:
     def progress(self, task: str, done: float, total: float | None, note: str = "") -> None:
         """Move a bar, or write a line at the start, about every ten seconds, and at the end."""
         ended = total is not None and done >= total
+        task, note = printable(task), printable(note)
         self._say(self._move_bar if self._live else self._write_line, task, done, total, note, ended)
 
     def _say(self, write: Callable[..., None], *what: object) -> None:
@@ -102,6 +104,7 @@ class ConsoleReporter:
                 self._close()
 
     def _write(self, text: str, style: str) -> None:
+        text = printable(text)
         if not self._live:
             # Not through rich: a pipe or a file gets the text byte for byte.
             print(text, file=sys.stderr, flush=True)
@@ -226,7 +229,7 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
     table = Table(
         "metric",
         box=SIMPLE_HEAD,
-        title=f"{run.path}: {result.split}, {result.sentences:,} sentences",
+        title=_line(f"{run.path}: {result.split}, {result.sentences:,} sentences"),
         title_justify="left",
     )
     for heading in ("score", "95 % interval"):
@@ -235,18 +238,18 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
         table.add_row(_METRIC_NAMES.get(name, name), f"{score.score:.2f}", _interval(score.low, score.high))
     console.print(table)
     for name, score in result.metrics.items():
-        console.print(Text(f"{_METRIC_NAMES.get(name, name)}: {score.signature}"))
+        console.print(_line(f"{_METRIC_NAMES.get(name, name)}: {score.signature}"))
     search = ", ".join(f"{name} {value}" for name, value in result.search.items())
     speed = f"{result.seconds:.1f} s, {result.sentences_per_second:.1f} sentences a second"
-    console.print(Text(f"checkpoint {result.checkpoint}, step {result.step:,}; {search}; {speed}"))
+    console.print(_line(f"checkpoint {result.checkpoint}, step {result.step:,}; {search}; {speed}"))
     if result.length_limited:
         console.print(
-            Text(f"Stopped at the length limit: {result.length_limited:,} of {result.sentences:,} translations.")
+            _line(f"Stopped at the length limit: {result.length_limited:,} of {result.sentences:,} translations.")
         )
     if result.empty:
-        console.print(Text(f"Without a word: {result.empty:,} of {result.sentences:,} translations."))
+        console.print(_line(f"Without a word: {result.empty:,} of {result.sentences:,} translations."))
     console.print(_length_table(result.by_length))
-    console.print(Text(f"Written to {run.eval / result.split}.json, _by_length.csv, _by_length.png and .hyp.txt"))
+    console.print(_line(f"Written to {run.eval / result.split}.json, _by_length.csv, _by_length.png and .hyp.txt"))
 
 
 _METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
@@ -268,7 +271,7 @@ def _interval(low: float | None, high: float | None) -> str:
 def show_run(info: RunInfo) -> None:
     """Print what a run holds."""
     console = _output()
-    console.print(Text(info.path, style="bold"))
+    console.print(_line(info.path, style="bold"))
     _print_pairs(console, "About", dict(_about(info.meta)))
     _print_pairs(console, "Training", {"best_step": info.best_step, **info.state})
     _print_pairs(console, "Best checkpoint", info.best_scores)
@@ -280,7 +283,7 @@ def show_run(info: RunInfo) -> None:
         )
     _print_pairs(console, "Parameters", {**_shares(info), "total": f"{info.parameters.total:,}"})
     if info.parameters.tied:
-        console.print(Text(f"  shared: {', '.join(info.parameters.tied)}"))
+        console.print(_line(f"  shared: {', '.join(info.parameters.tied)}"))
     _print_pairs(console, "Settings", dict(_flat(info.settings)))
     _print_pairs(console, "Files", {name: f"{size:,} bytes" for name, size in info.files.items()})
 
@@ -308,9 +311,10 @@ def _about(meta: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         elif isinstance(value, str | int | float):
             yield name, value
     starts = meta.get("starts")
-    if isinstance(starts, list) and starts:
+    if isinstance(starts, list) and starts and isinstance(starts[0], Mapping) and isinstance(starts[-1], Mapping):
         yield "started", starts[0].get("time")
-        yield "command", shlex.join(starts[-1].get("command", []))
+        command = starts[-1].get("command")
+        yield "command", shlex.join(map(str, command)) if isinstance(command, list) else None
 
 
 def _print_pairs(console: Console, title: str, pairs: Mapping[str, Any]) -> None:
@@ -318,11 +322,11 @@ def _print_pairs(console: Console, title: str, pairs: Mapping[str, Any]) -> None
     shown = {name: value for name, value in pairs.items() if value is not None}
     if not shown:
         return
-    console.print(Text(f"\n{title}", style="bold"))
+    console.print(_line(f"\n{title}", style="bold"))
     width = max(map(len, shown))
     for name, value in shown.items():
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
-        console.print(Text(f"  {name:<{width}}  {text}"))
+        console.print(_line(f"  {name:<{width}}  {text}"))
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, str]]:
@@ -335,6 +339,11 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, s
         elif value is not None:
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             yield f"{above}{name}", text.lower() if isinstance(value, bool) else text
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Return text for a result that people read: what runs of others say of themselves drives no terminal."""
+    return Text(printable(text), style=style)
 
 
 def _output() -> Console:

@@ -1,6 +1,16 @@
-"""The one exception for what a user can mend."""
+"""The one exception for what a user can mend, what the machine's own failures look like, and text fit for messages."""
 
 from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_FULL = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
+# C0 but for tab and line feed, DEL, C1, the marks that turn the direction of a line, and what is no character.
+_DRIVES_TERMINALS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class NmtError(Exception):
@@ -9,3 +19,42 @@ class NmtError(Exception):
     `str(error)` is the whole message: what is wrong, where, and what to do. The command line prints it without a
     traceback and exits with 1; every other exception is a defect of this package.
     """
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory was asked for and not given, by Python, NumPy, or torch on a CPU or a GPU."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    # torch has a class of its own for GPUs alone.
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("allocate memory" in text or "not enough memory" in text)
+
+
+@contextmanager
+def out_of_memory_told(what: Callable[[], str]) -> Iterator[None]:
+    """Turn a lack of memory within the block into a message that says for `what`.
+
+    Raises:
+        NmtError: "out of memory " and `what()`, which should end with what to do.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NmtError(f"out of memory {what()}") from error
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError) -> NmtError:
+    """Return the message for a file that could not be written, and what to do where its disk is full."""
+    remedy = " Free space on that disk, or write elsewhere." if error.errno in _FULL else ""
+    return NmtError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}.{remedy}")
+
+
+def printable(text: str) -> str:
+    """Return a text with its control characters spelt out, such as `\\x1b`; tabs and line feeds stay.
+
+    Messages quote names and values from files, and those must not clear the screen, retitle the window or hide a part
+    of the line. What a command writes as its result is not changed.
+    """
+    return _DRIVES_TERMINALS.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -17,7 +17,7 @@ from nmt.doubts import doubts_of_pairs, doubts_of_translations
 from nmt.errors import NmtError
 from nmt.plotting import LengthRow, plot_by_length
 from nmt.reporting import Reporter, too_long
-from nmt.run_dir import RunDir, write_atomic
+from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
 from nmt.scoring import (
     RESAMPLES,
     Score,
@@ -137,6 +137,7 @@ def evaluate_split(
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
     name = f"{name}.int8" if int8 else name
     _refuse_overwriting(run, name, files)
+    _refuse_unwritable(run, name)
     for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
         reporter.warning(doubt)
     translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
@@ -220,6 +221,16 @@ def _refuse_overwriting(run: RunDir, name: str, files: dict[str, str]) -> None:
     for file in files.values():
         if os.path.realpath(file) in written:
             raise NmtError(f"{file}: the results of this evaluation would replace it. Move it out of {run.eval}.")
+
+
+def _refuse_unwritable(run: RunDir, name: str) -> None:
+    """Refuses what `_write` could not write, before minutes of translation."""
+    run.refuse_links_out(run.eval)
+    if run.eval.exists() and not run.eval.is_dir():
+        raise NmtError(f"{run.eval}: this is a file, and the scores need a folder of that name. Move the file away.")
+    if run.eval.exists():
+        for file in _files(run, name):
+            refuse_unwritable(file)
 
 
 def _write(run: RunDir, result: EvaluationResult, hypotheses: Sequence[str]) -> None:

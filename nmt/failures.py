@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from nmt import __version__
-from nmt.errors import NmtError
+from nmt.errors import NmtError, is_out_of_memory, printable
 
 REPORT = (
     "This is a defect of nmt, not a mistake of yours. Please report it to the issue tracker of nmt-trainer, "
@@ -62,9 +62,9 @@ def _fail(message: str) -> NoReturn:
 
 
 def say(message: str) -> None:
-    """Write to stderr; where that is closed, the exit code must do."""
+    """Write to stderr, control characters spelt out; where it is closed, the exit code must do."""
     try:
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
     except OSError:
         _drop(sys.stderr)
 
@@ -93,10 +93,12 @@ def _results_are_unread() -> bool:
 
 def _outside_cause(error: Exception) -> str | None:
     """Say in one sentence what the machine lacks, if that is why the command failed; None for our own defects."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if is_out_of_memory(error):
         return "out of memory. Use smaller batches: --set training.batch_tokens=N to train, --batch-tokens N otherwise."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
+        return f"the name of a file or folder is not UTF-8: {error.object[-200:]!a}. Rename it."
     if isinstance(error, OSError) and error.errno is not None and error.strerror == os.strerror(28):
         return f"{error.strerror}. Free some disk space, or write elsewhere."
     return None

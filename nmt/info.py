@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, load_config
 from nmt.errors import NmtError
-from nmt.run_dir import RunDir
+from nmt.run_dir import RunDir, read_json_object
 from nmt.training.checkpoint import load_checkpoint
 from nmt.training.metrics import read_metrics
 
@@ -117,7 +117,7 @@ def describe(run: RunDir) -> RunInfo:
     return RunInfo(
         path=str(run.path),
         settings=config.model_dump(mode="json"),
-        meta=_json_object(run.meta),
+        meta=read_json_object(run.meta),
         state=_plain_values(last["state"]) if last else {},
         best_step=best_step,
         best_scores={name: value for name, value in scores.items() if name != "step"},
@@ -195,7 +195,7 @@ def _validations(jsonl: Path) -> list[dict[str, Any]]:
     """One object a validation: all `dev/…` values of a step, ascending."""
     by_step: dict[int, dict[str, Any]] = {}
     for entry in read_metrics(jsonl):
-        values = {name: value for name, value in entry.items() if name.startswith("dev/")}
+        values = {name: _finite(value) for name, value in entry.items() if name.startswith("dev/")}
         if values:
             by_step.setdefault(entry["step"], {"step": entry["step"]}).update(values)
     return [by_step[step] for step in sorted(by_step)]
@@ -204,31 +204,30 @@ def _validations(jsonl: Path) -> list[dict[str, Any]]:
 def _evaluations(folder: Path) -> dict[str, dict[str, float]]:
     scores = {}
     for file in sorted(folder.glob("*.json")):
-        metrics = _json_object(file).get("metrics")
+        metrics = read_json_object(file).get("metrics")
         if isinstance(metrics, dict):
-            scores[file.stem] = {name: metric["score"] for name, metric in metrics.items()}
+            scores[file.stem] = {name: _score(metric, file) for name, metric in metrics.items()}
     return scores
+
+
+def _score(metric: Any, file: Path) -> float:
+    score = _finite(metric.get("score")) if isinstance(metric, dict) else None
+    if score is None:
+        raise NmtError(f"{file}: a metric in it has no score: `nmt eval` did not write this. Evaluate again.")
+    return score
+
+
+def _finite(value: Any) -> float | None:
+    """The value if it is a number that JSON can hold."""
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _outdated(run: RunDir, best_step: int | None) -> dict[str, int]:
     """The step of each evaluation whose `best.pt` has been replaced by a better one since."""
     best = run.best.relative_to(run.path).as_posix()
-    contents = {file.stem: _json_object(file) for file in sorted(run.eval.glob("*.json"))}
+    contents = {file.stem: read_json_object(file) for file in sorted(run.eval.glob("*.json"))}
     steps = {name: content.get("step") for name, content in contents.items() if content.get("checkpoint") == best}
     return {name: step for name, step in steps.items() if isinstance(step, int) and step != best_step}
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no such file."""
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise NmtError(f"{path}: not valid JSON ({error}). Remove it, or train or evaluate again.") from error
-    if not isinstance(content, dict):
-        raise NmtError(f"{path}: not a JSON object. Remove it, or train or evaluate again.")
-    return content
 
 
 def _plain_values(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,5 +244,6 @@ def _sizes(run: RunDir) -> dict[str, int]:
     for file in sorted(run.path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(run.path).parts)
         if file.is_file() and not hidden and run.tensorboard not in file.parents:
-            sizes[file.relative_to(run.path).as_posix()] = file.stat().st_size
+            name = os.fsencode(file.relative_to(run.path).as_posix()).decode(errors="replace")
+            sizes[name] = file.stat().st_size
     return sizes

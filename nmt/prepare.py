@@ -22,15 +22,18 @@ from typing import Any
 
 from nmt.config import Config, DataConfig
 from nmt.data.alignments import AlignmentReader, PieceLinks
-from nmt.data.corpus import PairFilter, PairSource
-from nmt.data.encoding import HeldOut, SplitEncoder, Stopwatch, batches
+from nmt.data.corpus import FIRST_LINES, PairFilter, PairSource
+from nmt.data.encoding import SplitEncoder, Stopwatch, batches
+from nmt.data.overlap import Overlap
+from nmt.data.report import drops_text, find_warnings, format_report
 from nmt.data.store import EncodedCorpus
 from nmt.data.text import file_stamp
 from nmt.data.tokenizer import LearningStats, Tokenizers
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
+from nmt.training.signals import ended_at_once
 
-FORMAT = 1  # of the prepared folder; a higher number makes older ones be built anew
+FORMAT = 2  # of the prepared folder; a higher number makes older ones be built anew
 REPORT_FILE = "report.json"
 _ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 
@@ -113,7 +116,7 @@ def _fingerprint(config: Config, corpora: _Corpora) -> str:
         "format": FORMAT,
         "sentencepiece": version("sentencepiece"),  # another one may learn other pieces
         "data": config.data.model_dump(mode="json"),
-        "tokenizer": config.tokenizer.model_dump(mode="json"),
+        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"sampling_alpha"}),  # a matter of training alone
         "stamps": corpora.stamps(),
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
@@ -194,7 +197,7 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     tokenizer_dir = folder / "tokenizer"
     tokenizer_dir.mkdir()
     reporter.info(f"Learning {config.tokenizer.vocab_size:,} {config.tokenizer.model_type} pieces …")
-    with watch("learning"):
+    with watch("learning"), ended_at_once():
         tokenizers, learning = Tokenizers.train(
             tokenizer_dir, lambda: itertools.chain(*corpora.train), config.tokenizer, counts["train"]
         )
@@ -204,22 +207,24 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
         "vocabulary": _vocabulary_report(config, tokenizers, learning),
         "test": None,
     }
-    held_out = {}
+    overlap = Overlap()
     for split, sources in corpora.held_out.items():
         encoder = SplitEncoder(split, sources, tokenizers, counts[split], reporter, watch)
-        held_out[split] = HeldOut()
-        report[split] = encoder.write(folder / f"{split}.arrow", held_out=held_out[split])
-    pair_filter = PairFilter(data.max_length, data.max_ratio, data.drop_duplicates, expected=counts["train"])
+        report[split] = encoder.write(folder / f"{split}.arrow", overlap=overlap)
+    pair_filter = PairFilter(
+        data.max_length, data.max_ratio, data.drop_duplicates, counts["train"], overlap, data.remove_overlap
+    )
     encoder = SplitEncoder("train", corpora.train, tokenizers, counts["train"], reporter, watch)
     links = PieceLinks(corpora.alignments, tokenizers) if corpora.alignments is not None else None
-    report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, links=links, compare=held_out)
+    report["train"] = encoder.write(folder / "train.arrow", pair_filter=pair_filter, links=links)
     if not pair_filter.kept:
         raise NmtError(
-            f"no training pair is left of {pair_filter.read:,}: {_drops_text(report['train'])}. Look at the source's"
-            f" lines, and at data.max_length ({data.max_length})"
+            f"no training pair is left of {pair_filter.read:,}: {drops_text(report['train'])}. Look at the source's"
+            f" lines, at data.max_length ({data.max_length}) and data.remove_overlap"
         )
-    report["overlap"] = {split: sentences.overlap() for split, sentences in held_out.items()}
-    report["warnings"] = _warnings(report)
+    report["overlap"] = overlap.report(FIRST_LINES)
+    report["overlap_removed"] = data.remove_overlap
+    report["warnings"] = find_warnings(report)
     report["seconds"] = watch.report()
     return report
 
@@ -257,75 +262,3 @@ def _vocabulary_report(config: Config, tokenizers: Tokenizers, learning: Learnin
         "lines": learning.lines,
         "skipped_long": learning.skipped_long,
     }
-
-
-def _warnings(report: dict[str, Any]) -> list[str]:
-    """Return what the user should know before believing a score."""
-    warnings = []
-    for split, overlap in report["overlap"].items():
-        if overlap["sentences"]:
-            first = _numbers(overlap["first"], report[split]["unit"])
-            warnings.append(
-                f"{overlap['sentences']:,} of {overlap['of']:,} {split} source sentences are in the training data too"
-                f" (first: {first}): scores on them say nothing about new text"
-            )
-        if report[split]["blank"]:
-            warnings.append(
-                f"{report[split]['blank']:,} {split} pairs have a side without text; they are kept, and scored"
-            )
-    for split in ("train", *report["overlap"]):
-        if folded := report[split]["line_breaks_folded"]:
-            warnings.append(f"{folded:,} {split} pairs had a line break inside a text; it was replaced by a blank")
-    if (found := report["train"].get("alignments")) and not found["pairs"]:
-        warnings.append(f"{found['file']} has alignments of dropped pairs alone: nothing guides attention")
-    if skipped := report["vocabulary"]["skipped_long"]:
-        warnings.append(f"{skipped:,} lines over 65,536 bytes were left out when the pieces were learnt")
-    return warnings
-
-
-def format_report(report: dict[str, Any]) -> str:
-    """Return the data report as a block of lines for people."""
-    languages, vocabulary, train = report["languages"], report["vocabulary"], report["train"]
-    out = [f"Data report, {languages['src']} to {languages['tgt']}"]
-    out.append(f"  train  {train['read']:,} pairs read, {train['kept']:,} kept; {_lengths_text(train)}")
-    out += [f"         {line}" for line in _drops_lines(train)]
-    if found := train.get("alignments"):
-        out.append(
-            f"         {found['pairs']:,} with an alignment, {found['links_per_target_word']:.2f} links a target word"
-            f" ({found['file']})"
-        )
-    for split in ("dev", "test"):
-        if part := report.get(split):
-            unknown = f"unknown {part['src']['unknown_rate']:.2%} src, {part['tgt']['unknown_rate']:.2%} tgt"
-            out.append(f"  {split:5}  {part['kept']:,} pairs; {_lengths_text(part)}; {unknown}")
-    sizes = f"{vocabulary['src']:,} pieces for both languages"
-    if not vocabulary["joint"]:
-        sizes = f"{vocabulary['src']:,} source and {vocabulary['tgt']:,} target pieces"
-    out.append(f"  vocab  {sizes} ({vocabulary['model_type']}, learnt from {vocabulary['lines']:,} lines)")
-    out.append(f"  cache  {report['where']}{' (unchanged, used again)' if report['cached'] else ''}")
-    return "\n".join(out)
-
-
-def _lengths_text(part: dict[str, Any]) -> str:
-    src, tgt = part["src"], part["tgt"]
-    return f"pieces a sentence {src['mean']:.1f} src, {tgt['mean']:.1f} tgt, at most {max(src['max'], tgt['max'])}"
-
-
-def _drops_lines(train: dict[str, Any]) -> list[str]:
-    """Return a line for each reason why pairs were dropped."""
-    lines = []
-    for reason, drops in train["dropped"].items():
-        label = drops["first"][0]["source"]
-        numbers = [first["line"] for first in drops["first"] if first["source"] == label]
-        more = ", …" if drops["count"] > len(numbers) else ""
-        where = f"{label}: " if len(train["sources"]) > 1 else ""
-        lines.append(f"{drops['count']:,} dropped as {reason} ({where}{_numbers(numbers, train['unit'])}{more})")
-    return lines
-
-
-def _drops_text(train: dict[str, Any]) -> str:
-    return "; ".join(_drops_lines(train))
-
-
-def _numbers(numbers: Sequence[int], unit: str) -> str:
-    return f"{unit}{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
+import shlex
+import sys
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from nmt.errors import NmtError
+from nmt import run_lock
+from nmt.errors import NmtError, unwritable
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+_SCORES_TAKE = 60.0  # seconds that a temporary file in eval/ may be another command's at work
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,21 @@ class RunDir:
         return self.path / "eval"
 
     @property
+    def lock(self) -> Path:
+        """What a training holds locked for as long as it runs; the file itself stays."""
+        return self.path / ".lock"
+
+    @property
+    def failed_batch(self) -> Path:
+        """The text of the batch at which training gave up for want of a finite gradient."""
+        return self.path / "failed_batch.tsv"
+
+    @property
+    def quoted(self) -> str:
+        """The folder as a shell takes it, for the commands in messages."""
+        return shlex.quote(str(self.path))
+
+    @property
     def cache_root(self) -> Path:
         """The folder of prepared data, shared by the runs that lie side by side; never inside the run."""
         return self.path.resolve().parent / ".nmt-cache"
@@ -88,23 +112,38 @@ class RunDir:
             NmtError: if a run or anything else is already there, or the folder cannot be made.
         """
         run = cls(Path(path))
-        run.refuse_existing()
+        run._refuse_taken()
         try:
             for file in run._left_before_the_start():
                 file.unlink(missing_ok=True)
-            for folder in (run.path, *run._folders()):
-                folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise NmtError(f"{run.path}: cannot make the folder ({reason}). Choose another with --run-dir.") from error
+            raise run._cannot_be_made(error) from error
+        run._make(run.path, *run._folders())
         return run
+
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Keep every other training out of the folder, which is made if need be, for the time of the block.
+
+        Gives False where the file system has no locks. Other commands read a run while it is trained.
+
+        Raises:
+            NmtError: if another process trains here, named in the message, or the folder cannot be written.
+        """
+        self._make(self.path)
+        with run_lock.held(self.lock) as locked:
+            yield locked
 
     def refuse_existing(self) -> None:
         """Refuse a folder in which a new run has no place; called before long work as well.
 
         Raises:
-            NmtError: if a run or anything else is already there.
+            NmtError: if a run or anything else is already there, or another process is about to begin one.
         """
+        run_lock.refuse_held(self.lock)
+        self._refuse_taken()
+
+    def _refuse_taken(self) -> None:
         if self.config.exists() or self.last.exists():
             raise NmtError(
                 f"{self.path}: there is a run here already. Go on with it with --resume, "
@@ -112,9 +151,41 @@ class RunDir:
             )
         if self.path.exists() and not self.path.is_dir():
             raise NmtError(f"{self.path}: this is a file. Choose a folder with --run-dir.")
-        ours = {*self._folders(), *self._left_before_the_start()}
+        ours = {*self._folders(), *self._left_before_the_start(), self.lock}
         if self.path.is_dir() and not ours.issuperset(self.path.iterdir()):
             raise NmtError(f"{self.path}: the folder holds other files. Choose a new or empty one with --run-dir.")
+
+    def _make(self, *folders: Path) -> None:
+        try:
+            for folder in folders:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._cannot_be_made(error) from error
+
+    def _cannot_be_made(self, error: OSError) -> NmtError:
+        reason = error.strerror or str(error)
+        return NmtError(f"{self.path}: cannot make the folder ({reason}). Choose another with --run-dir.")
+
+    def clear_after(self, step: int) -> None:
+        """Remove what killed processes left, and translations of later validations; for the holder of the lock.
+
+        Raises:
+            NmtError: if something cannot be removed.
+        """
+        later = [
+            file for file in self.dev.glob("step_*.txt") if (number := file.stem[5:]).isdecimal() and int(number) > step
+        ]
+        folders = (self.path, self.checkpoints, self.dev, self.eval)
+        parts = [part for folder in folders for part in folder.glob(".*.tmp") if _TEMPORARY.fullmatch(part.name)]
+        for file in (*later, *parts):
+            try:
+                # `nmt eval` needs no lock, and may be writing.
+                if file.parent != self.eval or time.time() - file.stat().st_mtime > _SCORES_TAKE:
+                    file.unlink()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise NmtError(f"{file}: cannot be removed: {error.strerror}.") from error
 
     def _folders(self) -> tuple[Path, ...]:
         """The folders that a run begins with."""
@@ -152,6 +223,31 @@ class RunDir:
             )
         return run
 
+    def needs(self, path: Path) -> bool:
+        """Tell whether a file is one of those without which this is no run, or the record of its training."""
+        parts = (self.config, self.meta, self.data_report, self.metrics, self.tokenizer, self.checkpoints)
+        real = Path(os.path.realpath(path))
+        return any(real.is_relative_to(os.path.realpath(part)) for part in (*parts, self.tensorboard))
+
+    def refuse_links_out(self, *folders: Path) -> None:
+        """Refuse links in these folders of the run that lead out of it; called before anything is written there.
+
+        A run may come from a stranger, and a link in it could name any file of this user. To keep a run on another
+        disk, link the whole folder: `self.path` itself may be a link.
+
+        Raises:
+            NmtError: naming the link.
+        """
+        home = os.path.realpath(self.path)
+        for folder in folders:
+            inside = (Path(above, name) for above, some, others in os.walk(folder) for name in (*some, *others))
+            for path in (folder, *inside):
+                if path != self.path and path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
+                    raise NmtError(
+                        f"{path}: this link leads out of the run, to {os.path.realpath(path)}, and nothing is written "
+                        "through it. Put a folder or file in its place, or remove it."
+                    )
+
     @classmethod
     def newest(cls, root: str | Path = Path("runs")) -> RunDir:
         """Return the run under `root` that was trained last.
@@ -186,13 +282,13 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """
     target = Path(os.path.realpath(path))
     special = target.exists() and not target.is_file()
-    temporary = target if special else target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = target if special else temporary_beside(target)
     if target.is_dir():
         raise _is_folder(path)
     try:
         stream = temporary.open("wb")
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     try:
         with stream:
             yield stream
@@ -201,9 +297,36 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
                 os.fsync(stream.fileno())
         if not special:
             os.replace(temporary, target)
+            flush_folder(target.parent)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno is None or (error.filename is not None and str(error.filename) != str(temporary)):
+            raise  # of something else that the block does
+        raise unwritable(path, error) from error
     finally:
         if not special:
             temporary.unlink(missing_ok=True)
+
+
+def temporary_beside(target: Path) -> Path:
+    """Return a name for what is to become `target`, which nobody else has, here or on another machine."""
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk before anything that comes after, as a loss of power could undo them.
+
+    Windows cannot open folders, and keeps their order by itself; some network file systems refuse.
+    """
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def refuse_unwritable(path: str | Path) -> None:
@@ -218,18 +341,14 @@ def refuse_unwritable(path: str | Path) -> None:
     try:
         # The dot makes it an error that the parent is a file.
         os.stat(os.path.join(target.parent, "."))
-        if not target.exists() and not os.access(target.parent, os.W_OK):
+        if (target.is_file() or not target.exists()) and not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def _is_folder(path: str | Path) -> NmtError:
     return NmtError(f"{path}: this is a folder; name a file to write.")
-
-
-def _unwritable(path: str | Path, error: OSError) -> NmtError:
-    return NmtError(f"{path}: cannot be written: {error.strerror or error}.")
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -240,3 +359,26 @@ def write_atomic(path: Path, text: str) -> None:
     """
     with replacing(path) as stream:
         stream.write(text.encode())
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file of a run; an empty one where there is no such file.
+
+    Raises:
+        NmtError: if it cannot be read, or holds anything else.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{path}: not valid JSON ({error}). Remove it, or train or evaluate again.") from error
+    except OSError as error:
+        raise NmtError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if not isinstance(content, dict):
+        raise NmtError(f"{path}: not a JSON object. Remove it, or train or evaluate again.")
+    return content
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import platform
-import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -18,60 +19,98 @@ import torch
 
 from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
-from nmt.config import Config, PlainConfig, config_yaml, load_config, plain_settings
+from nmt.changes import check_changes
+from nmt.config import Config, PlainConfig, config_yaml, load_config
 from nmt.data.batching import TrainingBatches, in_order
-from nmt.data.text import write_lines
-from nmt.errors import NmtError
+from nmt.data.report import same_data
+from nmt.data.sampling import SubwordSampling
+from nmt.data.text import one_line, write_lines
+from nmt.errors import NmtError, out_of_memory_told
 from nmt.evaluate import EvaluationResult, evaluate_split
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
-from nmt.run_dir import RunDir, write_atomic
+from nmt.run_dir import RunDir, read_json_object, replacing, write_atomic
 from nmt.scoring import check_tokenizer, validation_scores
-from nmt.training.checkpoint import load_checkpoint
-from nmt.training.loop import Training, TrainingState, likelihood
+from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, make_last
+from nmt.training.foreign import refused_where_it_does_not_fit
+from nmt.training.likelihood import likelihood
+from nmt.training.loop import Training
 from nmt.training.metrics import MetricsWriter
-from nmt.translate import Translation, Translator, choose_device, longest_source
+from nmt.training.signals import StopSignals
+from nmt.training.state import TrainingState
+from nmt.translate import Translation, Translator, choose_device, longest_source, restore_weights
 
 SAMPLES = 4  # translations of the development set shown in TensorBoard at each validation
-_FIXED = ("data", "tokenizer", "model")  # sections that a resumed run cannot change
 
 
 def train(
-    config: Config, run_path: Path, *, resume: bool, reporter: Reporter, command: Sequence[str] = ()
-) -> EvaluationResult | None:
+    config: Config, run_path: Path, *, resume: bool, reporter: Reporter, command: Sequence[str] = (),
+    checkpoint: Path | None = None,
+) -> EvaluationResult | None:  # fmt: skip
     """Trains a model and scores the test set with its best checkpoint; None where there is no test set.
 
+    With `resume` it goes on from the run's last checkpoint, or from another of its own, `checkpoint`: what the run
+    measured and saved after that one goes.
+
     Raises:
-        NmtError: for everything a user can mend: data, settings, a run that exists.
+        NmtError: for everything a user can mend: data, settings, a run that exists, another training in its folder.
         Stopped: after a signal, with everything saved.
     """
     run = RunDir(run_path)
-    if resume:
-        run = RunDir.open(run_path)
-        _check_changes(load_config(str(run.config)), config, run, reporter)
-    else:
-        run.refuse_existing()
-    device = choose_device(config.training.device)
-    check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
-    if config.data.train_alignments is not None and config.training.alignment_weight == 0:
-        reporter.warning("training.alignment_weight is 0: data.train_alignments guides nothing.")
-    data = prepare(config, run.cache_root, reporter)
-    if device.type == "cpu":
-        keep_freed_memory()  # from here on: what preparing needed is given back
-    if resume:
-        _check_data(run, data)
-    else:
-        RunDir.create(run_path)
-    content = load_checkpoint(run.last) if resume and run.last.is_file() else None
-    _describe(run, config, data, command)
+    with ExitStack() as lock:
+        if resume:
+            run = RunDir.open(run_path)
+            run.refuse_links_out(run.path)
+            _lock(run, lock, reporter)
+            check_changes(load_config(str(run.config)), config, run, reporter)
+        else:
+            run.refuse_existing()
+        device = choose_device(config.training.device)
+        check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
+        if config.data.train_alignments is not None and config.training.alignment_weight == 0:
+            reporter.warning("training.alignment_weight is 0: data.train_alignments guides nothing.")
+        data = prepare(config, run.cache_root, reporter)
+        if device.type == "cpu":
+            keep_freed_memory()  # from here on: what preparing needed is given back
+        if resume:
+            _check_data(run, data)
+        else:
+            _lock(run, lock, reporter)  # not before: data that is refused leaves no folder behind
+            RunDir.create(run_path)
+        _fit(config, run, data, device, reporter, command, resume, checkpoint)
+        return _test(config, run, data, device, reporter)
 
+
+def _lock(run: RunDir, lock: ExitStack, reporter: Reporter) -> None:
+    """Keeps other trainings out of the run's folder until `lock` is left."""
+    if not lock.enter_context(run.locked()):
+        reporter.warning(
+            f"{run.path}: this file system has no locks, so nothing keeps a second training out of the folder. Do not "
+            "start one."
+        )
+
+
+def _fit(
+    config: Config, run: RunDir, data: PreparedData, device: torch.device, reporter: Reporter,
+    command: Sequence[str], resume: bool, checkpoint: Path | None,
+) -> None:  # fmt: skip
+    """Trains, from the beginning or from a checkpoint, until the budget ends."""
+    found = checkpoint_to_resume(run, checkpoint) if resume else None
     torch.manual_seed(config.training.seed)
     model = build_model(config.model, data.tokenizers.src.vocab_size, data.tokenizers.tgt.vocab_size).to(device)
-    step = content["state"]["step"] if content else None
+    if found is not None:
+        restore_weights(model, found[1]["model"], found[0])  # before anything of the run is changed
+        make_last(run, found[0])  # before metrics are cut
+    _describe(run, config, data, command)
+    step = found[1]["state"]["step"] if found is not None else None
+    if resume:
+        run.clear_after(step or 0)
     metrics = MetricsWriter(run.metrics, run.tensorboard, step)
-    batches = TrainingBatches(data.train, config.training.batch_tokens, config.training.seed)
+    batches = TrainingBatches(
+        data.train, config.training.batch_tokens, config.training.seed, _subword_sampling(config, data)
+    )
     training = Training(model, batches, config.training, device, run, metrics, reporter)
     parameters = sum(parameter.numel() for parameter in training.parameters)
     reporter.info(
@@ -79,22 +118,57 @@ def train(
         + (f" with {torch.get_num_threads()} threads" if device.type == "cpu" else "")
         + ("" if training.precision.rounded is None else ", large products in bfloat16")
     )
-    if content is not None:
-        training.restore(content)
-        reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
+    if found is not None:
+        try:
+            _take_up(run, training, *found, reporter)
+        except NmtError:
+            metrics.close()
+            raise
     else:
+        if resume:
+            reporter.info(f"{run.path}: no checkpoint was saved yet; training starts at the beginning.")
         metrics.text(0, "settings", "```yaml\n" + config_yaml(config) + "```")
     try:
         if training.state.finished and not training.reopened():
             reporter.info(f"this run is finished: {training.state.finished}. Nothing is left to train.")
         else:
-            validation = Validation(config, data, model, device, run, metrics)
+            validation = Validation(config, data, model, device, run, metrics, training.signals)
             state = training.fit(validation)
             reporter.info(f"training ended: {state.finished}; best {state.best_score:.2f} at step {state.best_step:,}")
+    except BaseException:
+        with suppress(NmtError, OSError):  # what ended training is to be told, not that its disk is full here too
+            _record_time(run, training.state)
+        raise
     finally:
         metrics.close()
-        _record_time(run, training.state)
-    return _test(config, run, data, device, reporter)
+    _record_time(run, training.state)
+
+
+def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any], reporter: Reporter) -> None:
+    """Puts a training where a checkpoint left it, and the run's folder with it.
+
+    Raises:
+        NmtError: if the checkpoint does not fit the training.
+    """
+    with refused_where_it_does_not_fit(path):
+        training.restore(content)
+    if best_is_missing(run, content["state"]):
+        reporter.warning(
+            f"{run.best}: the best checkpoint, of step {training.state.best_step:,}, is not there any more. The next "
+            "validation sets a new one."
+        )
+        training.state.best_score, training.state.best_step = -math.inf, 0
+    reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
+
+
+def _subword_sampling(config: Config, data: PreparedData) -> SubwordSampling | None:
+    """What segments the training pairs anew in each epoch; None where they keep one segmentation."""
+    alpha = config.tokenizer.sampling_alpha
+    if not alpha:
+        return None
+    model_type = config.tokenizer.model_type
+    max_length = config.data.max_length
+    return SubwordSampling(data.train, data.tokenizers, model_type, alpha, config.training.seed, max_length)
 
 
 class Validation:
@@ -102,11 +176,10 @@ class Validation:
 
     def __init__(
         self, config: Config, data: PreparedData, model: Seq2Seq, device: torch.device, run: RunDir,
-        metrics: MetricsWriter,
+        metrics: MetricsWriter, signals: StopSignals,
     ) -> None:  # fmt: skip
         self.config, self.data, self.model, self.device = config, data, model, device
-        self.run, self.metrics = run, metrics
-        self.translator = Translator(model, data.tokenizers, config.search, longest_source(config), device)
+        self.run, self.metrics, self.signals = run, metrics, signals
         self.sources = data.dev.src_texts()
         self.references = data.dev.tgt_texts()
         attends = not isinstance(config.model.decoder, PlainConfig)
@@ -114,9 +187,18 @@ class Validation:
         self.watched = lines_to_watch(lengths)
 
     def __call__(self, step: int) -> dict[str, float]:
-        """Likelihood, attention entropy, BLEU and chrF; writes the translations to `dev/`, heat maps to TensorBoard."""
-        values = likelihood(self.model, in_order(self.data.dev, self.config.training.batch_tokens), self.device)
+        """Likelihood, attention entropy, BLEU and chrF; writes the translations to `dev/`, heat maps to TensorBoard.
+
+        Raises:
+            BrokenOff: on a signal; nothing is written then.
+        """
+        batches = in_order(self.data.dev, self.config.training.batch_tokens)
+        with out_of_memory_told(self._too_large):
+            values = likelihood(self.model, self.signals.checked(batches), self.device)
+        if not math.isfinite(values["dev/loss"]):
+            return values  # the training loop gives up; there is nothing to translate with
         translations = self._translate()
+        self.signals.check()
         hypotheses = [translation.text for translation in translations]
         self._draw(step, [translations[line] for line in self.watched])
         write_lines(self.run.dev / f"step_{step:06d}.txt", hypotheses)
@@ -127,19 +209,29 @@ class Validation:
             bleu_tokenize=self.config.evaluation.bleu_tokenize,
         )
         samples = (
-            f"    source       {source}\n    reference    {reference}\n    translation  {hypothesis}\n"
-            for source, reference, hypothesis in zip(self.sources, self.references, hypotheses, strict=True)
+            f"    source       {one_line(source)}\n    reference    {one_line(reference)}\n    translation  {text}\n"
+            for source, reference, text in zip(self.sources, self.references, hypotheses, strict=True)
         )
         self.metrics.text(step, "dev/samples", "\n".join(itertools.islice(samples, SAMPLES)))
         return values | {f"dev/{name}": score for name, score in scores.items()}
 
     def _translate(self) -> list[Translation]:
         """All of the development set; the weights are kept of the sentences that are drawn, no others."""
+        config = self.config
+        translator = Translator(self.model, self.data.tokenizers, config.search, longest_source(config), self.device)
         watched = set(self.watched)
         others = [source for line, source in enumerate(self.sources) if line not in watched]
-        kept = iter(self.translator.translate([self.sources[line] for line in self.watched], keep_weights=True))
-        rest = iter(self.translator.translate(others))
+        watch = [self.sources[line] for line in self.watched]
+        kept = iter(translator.translate(watch, keep_weights=True, before_each=self.signals.check))
+        rest = iter(translator.translate(others, before_each=self.signals.check))
         return [next(kept if line in watched else rest) for line in range(len(self.sources))]
+
+    def _too_large(self) -> str:
+        budget = self.config.training.batch_tokens
+        return (
+            f"in the validation: training.batch_tokens is {budget:,}. Go on with smaller batches: nmt train --resume "
+            f"--run-dir {self.run.quoted} --set training.batch_tokens={max(budget // 2, 1)}"
+        )
 
     def _draw(self, step: int, translations: Sequence[Translation]) -> None:
         """The same sentences at each validation, so that attention can be seen to form."""
@@ -149,58 +241,30 @@ class Validation:
                 self.metrics.figure(step, f"attention/{number}", figure)
 
 
-def _check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) -> None:
-    """Tells what a resumed run changes, and refuses what would make it another model.
-
-    Raises:
-        NmtError: naming each changed setting of the data, the tokenizer or the model.
-    """
-    changes = _differences(plain_settings(old), plain_settings(new))
-    refused = [line for path, line in changes if path.split(".")[0] in _FIXED]
-    if refused:
-        raise NmtError(
-            f"{run.path}: --resume cannot change data, tokenizer or model of a run:\n  "
-            + "\n  ".join(refused)
-            + f"\nTake them back, or train a new run with another --run-dir. The run's own settings: {run.config}"
-        )
-    for _, line in changes:
-        reporter.info(f"changed: {line}")
-
-
 def _check_data(run: RunDir, data: PreparedData) -> None:
     """Refuses to go on with other text than the run began with: ids would mean other pieces.
 
     Raises:
-        NmtError: if the data report or the vocabulary is not the one in the run's folder.
+        NmtError: if the vocabulary, or the data by its report, is not the one in the run's folder.
     """
     here = data.tokenizer_dir.glob("*.model")
-    same = all((run.tokenizer / file.name).read_bytes() == file.read_bytes() for file in here)
-    volatile = ("cached", "where", "seconds")
-    before, now = (
-        {key: value for key, value in report.items() if key not in volatile}
-        for report in (json.loads(run.data_report.read_text(encoding="utf-8")), data.report)
+    same = all(
+        (run.tokenizer / file.name).is_file() and (run.tokenizer / file.name).read_bytes() == file.read_bytes()
+        for file in here
     )
-    if not same or before != now:
+    if not same or not same_data(read_json_object(run.data_report), data.report):
         raise NmtError(
             f"{run.path}: the data has changed since this run began (its {run.data_report.name} and the one above "
             "differ). Put the old files back, or train a new run with another --run-dir."
         )
 
 
-def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, str]]:
-    """(path, "path: old -> new") of every setting that differs."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        found = []
-        for key in {**old, **new}:
-            found += _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-        return found
-    return [] if old == new else [(path, f"{path}: {old} -> {new}")]
-
-
 def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str]) -> None:
     """Writes what the run is made of: settings, versions, data report, tokenizer."""
     write_atomic(run.data_report, json.dumps(data.report, indent=2, ensure_ascii=False) + "\n")
-    shutil.copytree(data.tokenizer_dir, run.tokenizer, dirs_exist_ok=True)
+    for file in sorted(data.tokenizer_dir.glob("*.model")):
+        with replacing(run.tokenizer / file.name) as copy:
+            copy.write(file.read_bytes())
     meta = _read_meta(run)
     packages = ("torch", "sentencepiece", "datasets", "sacrebleu", "numpy", "pyarrow")
     meta |= {
@@ -211,7 +275,8 @@ def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence
         "git_commit": _git_commit(),
         "seed": config.training.seed,
     }
-    meta["starts"] = [*meta.get("starts", []), {"time": _now(), "command": list(command)}]
+    starts = meta.get("starts")
+    meta["starts"] = [*(starts if isinstance(starts, list) else []), {"time": _now(), "command": list(command)}]
     write_atomic(run.meta, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
     write_atomic(run.config, config_yaml(config))  # last: a folder that has it has all that resuming needs
 
@@ -228,7 +293,7 @@ def _record_time(run: RunDir, state: TrainingState) -> None:
 
 
 def _read_meta(run: RunDir) -> dict[str, Any]:
-    return dict(json.loads(run.meta.read_text(encoding="utf-8"))) if run.meta.is_file() else {}
+    return read_json_object(run.meta)
 
 
 def _now() -> str:
@@ -262,6 +327,10 @@ def _test(
         return None
     pairs = list(zip(data.test.src_texts(), data.test.tgt_texts(), strict=True))
     start = time.perf_counter()
-    result = evaluate_split(run, reporter, split="test", search=config.search, device=str(device), pairs=pairs)
+    try:
+        result = evaluate_split(run, reporter, split="test", search=config.search, device=str(device), pairs=pairs)
+    except (KeyboardInterrupt, SystemExit):
+        reporter.info(f"the model is trained and saved; what is missing is its score: nmt eval --run {run.quoted}")
+        raise
     reporter.info(f"test set translated and scored in {time.perf_counter() - start:.0f} s")
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from nmt.data.batching import by_length
 from nmt.data.text import one_line
 from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
 from nmt.data.words import Range, decode_words, encode_words
-from nmt.errors import NmtError
+from nmt.errors import NmtError, out_of_memory_told
 from nmt.model.forced import force
 from nmt.model.memory import keep_freed_memory
-from nmt.model.quantized import quantized, refuse_int8
+from nmt.model.products import refuse_int8
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
 from nmt.model.torch_stepper import TorchStepper
@@ -98,12 +98,11 @@ class Forced:
 
 
 class Translator:
-    """A model with its tokenizers and search settings.
+    """A model with its tokenizers and search settings. It searches with the weights that the model has now, not later.
 
     `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`. With `int8`
-    the search multiplies in 8 bits, on a CPU alone (`nmt.model.quantized`); forced decoding never does. `frozen`: the
-    model's weights will not change. `checkpoint` and `step` say which file and which update of the training they are
-    of, as long as they come from a file.
+    the search multiplies in 8 bits, on a CPU alone (`nmt.model.products`); forced decoding never does. `checkpoint`
+    and `step` say which file and which update of the training they are of, as long as they come from a file.
     """
 
     checkpoint: Path
@@ -111,7 +110,7 @@ class Translator:
 
     def __init__(
         self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, max_source: int, device: torch.device,
-        alignment_shift: int = 0, int8: bool = False, frozen: bool = False,
+        alignment_shift: int = 0, int8: bool = False,
     ) -> None:  # fmt: skip
         self.model = model.eval()
         self.tokenizers = tokenizers
@@ -119,7 +118,7 @@ class Translator:
         self.max_source = max_source
         self.alignment_shift = alignment_shift
         self.int8 = int8
-        self.stepper = TorchStepper(quantized(model) if int8 else model, (PAD, UNK, BOS), device, frozen)
+        self.stepper = TorchStepper(model, (PAD, UNK, BOS), device, int8)
 
     @classmethod
     def load(
@@ -159,21 +158,21 @@ class Translator:
             where,
             config.training.alignment_shift,
             int8,
-            frozen=True,
         )
         translator.checkpoint, translator.step = path, content["state"]["step"]
         return translator
 
     def translate(
-        self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False
-    ) -> list[Translation]:
+        self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False,
+        before_each: Callable[[], None] | None = None,
+    ) -> list[Translation]:  # fmt: skip
         """One translation a line, in order; a line of blanks gives a blank one.
 
         Sentences are searched for in batches of like length, of at most `batch_tokens` source pieces with padding.
-        `n_best` candidates each.
+        `n_best` candidates each. `before_each` is called before each batch, and may end the work by an exception.
 
         Raises:
-            NmtError: if more candidates are asked for than the beam holds.
+            NmtError: if more candidates are asked for than the beam holds, or memory does not suffice for a batch.
         """
         if n_best > self.search.beam_size:
             raise NmtError(
@@ -191,7 +190,11 @@ class Translator:
         found: list[list[Hypothesis]] = [[]] * len(filled)
         most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
         for batch in by_length([len(source) for source in sources], batch_tokens, most):
-            hypotheses = self._search([sources[place] for place in batch], n_best, keep_weights)
+            if before_each is not None:
+                before_each()
+            rows = [sources[place] for place in batch]
+            with out_of_memory_told(lambda: self._too_large(rows, batch_tokens)):  # noqa: B023
+                hypotheses = self._search(rows, n_best, keep_weights)
             for place, best in zip(batch.tolist(), hypotheses, strict=True):
                 if not best:
                     raise _broken_model()
@@ -269,6 +272,14 @@ class Translator:
             max(len(src), len(tgt)) > self.max_source,
         )
 
+    def _too_large(self, sources: list[list[int]], batch_tokens: int) -> str:
+        """What to say of a batch for which memory did not suffice."""
+        return (
+            f"in a batch of {len(sources):,} sentences of up to {max(map(len, sources)):,} pieces with beam "
+            f"{self.search.beam_size} and --batch-tokens {batch_tokens}. Use smaller batches or a smaller beam: "
+            f"--batch-tokens {max(batch_tokens // 2, 1)}, --beam; in training, search.beam_size."
+        )
+
     def _search(self, sources: list[list[int]], n_best: int, keep_weights: bool) -> list[list[Hypothesis]]:
         ratio = self.search.max_length_ratio
         return beam_search(
@@ -339,7 +350,10 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
-            raise NmtError(f"device {name}: torch sees {count} GPUs here. Use --device cpu or auto.")
+            raise NmtError(
+                f"device {name}: torch sees {count} GPU{'s' * (count != 1)} here. Use --device cpu or auto, or, "
+                "to train, --set training.device=auto."
+            )
     return device
 
 

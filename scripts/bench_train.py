@@ -4,6 +4,7 @@
     python scripts/bench_train.py --json --kinds bahdanau luong > speed.json
     python scripts/bench_train.py --device cuda --precision bfloat16
     python scripts/bench_train.py --memory
+    python scripts/bench_train.py --kinds luong-feed --cell lstm --layers 2 --window predictive
 
 The shape is that of the peers' benchmark: embeddings 256, encoder 2 x 256, decoder and attention 512, 8,000 pieces for
 both languages without tied embeddings, 80 sentences a batch, dropout 0.3, label smoothing 0.1; the lengths are those of
@@ -13,8 +14,9 @@ model, forward and its two gradients, all tokens at once, and nothing else; padd
 count against the trainer. Blocks of updates and of products take turns; medians of the blocks. Each kind has a process
 of its own, whose largest size is `peak_mb` (of the GPU's memory on one).
 
-`--memory` compares an update of 64 sentences of 200 pieces on both sides with the same update by a loop of steps
-that autograd records: what each adds to the memory of the model at rest.
+`--cell`, `--layers` and `--window` change the model: the cells of encoder and decoder, the layers of the decoder, the
+attention of Luong's kinds. `--memory` compares an update of 64 sentences of 200 pieces on both sides with the same
+update by a loop of steps that autograd records: what each adds to the memory of the model at rest.
 """
 
 from __future__ import annotations
@@ -70,6 +72,27 @@ SOURCE_OFFSETS = [
 
 
 @dataclass(frozen=True)
+class Variant:
+    """What differs from the shape of the peers' benchmark."""
+
+    cell: str = "gru"
+    layers: int = 1
+    window: str | None = None
+
+    @property
+    def changes(self) -> list[str]:
+        """As `--set` takes them."""
+        found = [f"model.{part}.cell={self.cell}" for part in ("encoder", "decoder")]
+        found.append(f"model.decoder.num_layers={self.layers}")
+        if self.window is not None:
+            found.append(f"model.decoder.window={{kind: {self.window}, half_width: 10}}")
+        return found
+
+
+AS_IT_IS = Variant()
+
+
+@dataclass(frozen=True)
 class Task:
     """What to measure."""
 
@@ -80,6 +103,7 @@ class Task:
     updates: int
     repeats: int
     threads: int | None
+    variant: Variant = AS_IT_IS
 
 
 @dataclass(frozen=True)
@@ -96,10 +120,13 @@ class Row:
 # --- what is trained ----------------------------------------------------------------------------------------------
 
 
-def settings(kind: str, device: str = "cpu", precision: str | None = None) -> Config:
+def settings(
+    kind: str, device: str = "cpu", precision: str | None = None, variant: Variant = AS_IT_IS
+) -> Config:  # fmt: skip
     """The configuration of a kind in the shape of the benchmark."""
     changes = [
         *KINDS[kind],
+        *variant.changes,
         f"model.embedding_size={EMBEDDING}",
         f"model.encoder.hidden_size={ENCODER}",
         f"model.decoder.hidden_size={DECODER}",
@@ -171,10 +198,15 @@ class Trainer:
 # --- the bound ----------------------------------------------------------------------------------------------------
 
 
-def products(kind: str, tgt_tokens: int, src_tokens: int) -> list[tuple[int, int, int]]:
+def products(
+    kind: str, tgt_tokens: int, src_tokens: int, variant: Variant = AS_IT_IS
+) -> list[tuple[int, int, int]]:  # fmt: skip
     """The products of an update's forward pass as (rows, inputs, outputs)."""
-    gates, enc_gates = 3 * DECODER, 3 * ENCODER
+    gates, enc_gates = (size * (4 if variant.cell == "lstm" else 3) for size in (DECODER, ENCODER))
     decoder = [(DECODER, VOCABULARY), (EMBEDDING, gates), (DECODER, gates)]
+    decoder += [(DECODER, gates)] * 2 * (variant.layers - 1)
+    if variant.window == "predictive":
+        decoder += [(DECODER, DECODER)]
     encoder = [(EMBEDDING, enc_gates)] * 2 + [(ENCODER, enc_gates)] * 2
     if kind == "bahdanau":
         decoder += [(DECODER + ANNOTATION + EMBEDDING, DECODER), (ANNOTATION, gates), (DECODER, ATTENTION)]
@@ -190,8 +222,11 @@ def products(kind: str, tgt_tokens: int, src_tokens: int) -> list[tuple[int, int
 class Bound:
     """The products of batches alone, forward and both gradients."""
 
-    def __init__(self, kind: str, batches: Sequence[Batch], device: torch.device, dtype: torch.dtype) -> None:
-        self.shapes = [products(kind, batch.tgt_tokens, int(batch.src_lengths_B.sum())) for batch in batches]
+    def __init__(
+        self, kind: str, batches: Sequence[Batch], device: torch.device, dtype: torch.dtype,
+        variant: Variant = AS_IT_IS,
+    ) -> None:  # fmt: skip
+        self.shapes = [products(kind, batch.tgt_tokens, int(batch.src_lengths_B.sum()), variant) for batch in batches]
         self.arrays = []
         for place, (_, inputs, outputs) in enumerate(self.shapes[0]):
             rows = max(shapes[place][0] for shapes in self.shapes)
@@ -219,8 +254,9 @@ def measure(task: Task) -> Row:
     if task.threads is not None:
         torch.set_num_threads(task.threads)
     batches = make_batches(task, np.random.default_rng(1))
-    trainer = Trainer(settings(task.kind, task.device, task.precision))
-    bound = Bound(task.kind, batches, trainer.device, trainer.training.precision.rounded or torch.float32)
+    trainer = Trainer(settings(task.kind, task.device, task.precision, task.variant))
+    rounded = trainer.training.precision.rounded or torch.float32
+    bound = Bound(task.kind, batches, trainer.device, rounded, task.variant)
 
     def updates() -> None:
         for batch in batches:
@@ -291,12 +327,21 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=80, help="of a batch")
     parser.add_argument("--updates", type=int, default=12, help="of a block")
     parser.add_argument("--repeats", type=int, default=5, help="blocks; their median counts")
+    parser.add_argument("--cell", choices=["gru", "lstm"], default="gru", help="of encoder and decoder")
+    parser.add_argument("--layers", type=int, default=1, help="of the decoder")
+    parser.add_argument("--window", choices=["monotonic", "predictive"], help="of 10 pieces either side; Luong's kinds")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
     parser.add_argument("--memory", action="store_true", help="compare memory with a plain loop of steps instead")
     parser.add_argument("--json", action="store_true", help="a JSON list on standard output instead of a table")
     options = parser.parse_args(args)
-    if min(options.sentences, options.updates, options.repeats, 1 if options.threads is None else options.threads) < 1:
-        parser.error("--sentences, --updates, --repeats and --threads must be at least 1")
+    counts = [options.sentences, options.updates, options.repeats, options.layers]
+    if min(*counts, 1 if options.threads is None else options.threads) < 1:
+        parser.error("--sentences, --updates, --repeats, --layers and --threads must be at least 1")
+    options.variant = Variant(options.cell, options.layers, options.window)
+    if options.window is not None and any(not kind.startswith("luong") for kind in options.kinds):
+        parser.error("--window is for Luong's kinds: name them with --kinds")
+    if options.memory and options.variant != AS_IT_IS:
+        parser.error("--memory knows no variants: leave --cell, --layers and --window out")
     if not is_device(options.device):
         parser.error(f"--device {options.device}: must be one of {DEVICES}")
     if options.memory and options.device != "cpu":
@@ -309,7 +354,7 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
     for kind in options.kinds:
         task = Task(
             kind, options.device, options.precision, options.sentences, options.updates, options.repeats,
-            options.threads,
+            options.threads, options.variant,
         )  # fmt: skip
         yield in_new_process(measure, task)
 

@@ -134,7 +134,7 @@ def drawn_pair(rng: Random, place: Workplace) -> tuple[Path, Path, list[Pair] | 
     assert not isinstance(src_lines, Wrong)
     assert not isinstance(tgt_lines, Wrong)
     if len(src_lines) != len(tgt_lines):
-        return src, tgt, Wrong((rf"has {len(src_lines)} lines( and|, but) .* {len(tgt_lines)}",))
+        return src, tgt, Wrong((rf"has {len(src_lines)} lines?( and|, but) .* {len(tgt_lines)}",))
     return src, tgt, list(zip(src_lines, tgt_lines))
 
 

@@ -134,7 +134,9 @@ def packed(rng: Random, data: bytes) -> tuple[bytes, Wrong | None]:
     kind = rng.randrange(3)
     if kind == 0:  # cut off, but so that it is still known for what it is and does not end where a stream does
         ends = {sum(map(len, parts[: n + 1])) for n in range(len(parts))}
-        places = [place for place in range(10, len(whole)) if place not in ends]
+        places = [place for place in range(14, len(whole)) if place not in ends]
+        if not places:
+            return whole, None
         return whole[: rng.choice(places)], Wrong(("cut off", "damaged", "not UTF-8"))
     if kind == 1:  # followed by something else
         return whole + rng.choice((b"x", b"more text\n", b"BZ2", b"\x1f\x8c")), Wrong(

@@ -18,10 +18,13 @@ from nmt.cli.options import (
     OutputOption,
     RunOption,
     SplitOption,
+    named_path,
     open_run,
     refuse_overwriting,
+    refuse_run_files,
     search_settings,
     standard_output,
+    written_path,
 )
 
 if TYPE_CHECKING:
@@ -42,23 +45,34 @@ class Symmetrization(str, Enum):
 
 
 SrcOption = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Align a file; without --tgt, translate it first.")
+    Path | None,
+    typer.Option("--src", parser=named_path, metavar="FILE", help="Align a file; without --tgt, translate it first."),
 ]
 TgtOption = Annotated[
-    Path | None, typer.Option("--tgt", metavar="FILE", help="The translations, aligned with --src line by line.")
+    Path | None,
+    typer.Option("--tgt", parser=named_path, metavar="FILE", help="The translations, aligned with --src line by line."),
 ]
 SrcWordsOption = Annotated[
     Path | None,
     typer.Option(
-        "--src-words", metavar="FILE", help="The source's words, blanks between. [default: those of the text]"
+        "--src-words",
+        parser=named_path,
+        metavar="FILE",
+        help="The source's words, blanks between. [default: those of the text]",
     ),
 ]
-TgtWordsOption = Annotated[Path | None, typer.Option("--tgt-words", metavar="FILE", help="The same of the target.")]
+TgtWordsOption = Annotated[
+    Path | None, typer.Option("--tgt-words", parser=named_path, metavar="FILE", help="The same of the target.")
+]
 TranslationsOption = Annotated[
-    Path | None, typer.Option("--translations", metavar="FILE", help="With --src alone: write the translations here.")
+    Path | None,
+    typer.Option(
+        "--translations", parser=written_path, metavar="FILE", help="With --src alone: write the translations here."
+    ),
 ]
 GoldOption = Annotated[
-    Path | None, typer.Option("--gold", metavar="FILE", help="Compare with these links: precision, recall, AER.")
+    Path | None,
+    typer.Option("--gold", parser=named_path, metavar="FILE", help="Compare with these links: precision, recall, AER."),
 ]
 GoldBaseOption = Annotated[
     int | None,
@@ -68,7 +82,10 @@ GoldReversedOption = Annotated[
     bool, typer.Option("--gold-reversed", help="The links in --gold have the target word first.")
 ]
 ReverseOption = Annotated[
-    Path | None, typer.Option("--reverse-run", metavar="DIR", help="Run of the other direction, to combine links with.")
+    Path | None,
+    typer.Option(
+        "--reverse-run", parser=named_path, metavar="DIR", help="Run of the other direction, to combine links with."
+    ),
 ]
 SymmetrizeOption = Annotated[
     Symmetrization | None,
@@ -127,8 +144,16 @@ def align(
     """
     _check_input(split, src, tgt, src_words, tgt_words, translations, beam)
     _check_options(src is not None and tgt is None, gold, gold_base, gold_reversed, reverse_run, symmetrize)
-    read = {"--src": src, "--tgt": tgt, "--src-words": src_words, "--tgt-words": tgt_words, "--gold": gold}
-    refuse_overwriting({"--output": output, "--translations": translations}, read)
+    outputs = {"--output": output, "--translations": translations}
+    read = {
+        "--checkpoint": checkpoint,
+        "--src": src,
+        "--tgt": tgt,
+        "--src-words": src_words,
+        "--tgt-words": tgt_words,
+        "--gold": gold,
+    }
+    refuse_overwriting(outputs, read)
 
     opened = open_run(run)  # before the heavy imports: a wrong name is told at once
     from nmt.align import Aligner, align_blocks, read_gold, read_input
@@ -136,6 +161,7 @@ def align(
     from nmt.data.links import alignment_error
 
     other = None if reverse_run is None else _reverse(opened, reverse_run)
+    refuse_run_files(outputs, opened, other)
     given = read_input(opened, split, src, tgt, src_words, tgt_words)
     gold_links = None if gold is None else read_gold(gold, gold_base or 0, gold_reversed, given)
     with ConsoleReporter() as reporter:

@@ -16,8 +16,10 @@ from nmt.cli.options import (
     InputOption,
     RunOption,
     TextsArgument,
+    named_path,
     open_run,
     refuse_overwriting,
+    refuse_run_files,
     search_settings,
     text_input,
 )
@@ -32,6 +34,8 @@ _SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 def _drawable(output: Path) -> Path:
     """Return the path, or refuse one whose suffix does not say what to draw."""
+    if not output.name:
+        raise typer.BadParameter("the name is empty; give one such as attention.html.")
     if output.name.lower() in _SUFFIXES:
         raise typer.BadParameter(f"{str(output)!r} has no name before the suffix; give one such as attention.html.")
     if output.suffix.lower() not in _SUFFIXES:
@@ -41,7 +45,9 @@ def _drawable(output: Path) -> Path:
 
 TgtOption = Annotated[
     Path | None,
-    typer.Option("--tgt", metavar="FILE", help="Translations to look at instead, aligned line by line."),
+    typer.Option(
+        "--tgt", parser=named_path, metavar="FILE", help="Translations to look at instead, aligned line by line."
+    ),
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", metavar="FILE", callback=_drawable, help="What to write; see above.")
@@ -92,6 +98,7 @@ def attention(
 
     refuse_unwritable(output)
     opened = open_run(run)  # before the heavy imports: a wrong name is told at once
+    refuse_run_files({"--output": output}, opened)
     from nmt.console import ConsoleReporter
 
     with ConsoleReporter() as reporter:
@@ -171,5 +178,6 @@ def _refuse_unequal(source: str, target: Path, counts: list[int], limit: int | N
         return
     first, second = (f"{count:,}" if limit is None or count <= limit else f"more than {limit:,}" for count in counts)
     raise NmtError(
-        f"{source} has {first} lines, but {target} has {second}: they must be aligned, a translation a line."
+        f"{source} has {first} line{'s' * (first != '1')}, but {target} has {second}: they must be aligned, a "
+        "translation a line."
     )

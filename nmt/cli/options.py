@@ -31,6 +31,25 @@ def checked_device(device: str) -> str:
     return device
 
 
+def named_path(text: object) -> Path:
+    """Return the path, or refuse an empty one: `--run-dir "$DIR"` with no DIR would mean the current folder."""
+    from nmt.data.text import is_unicode
+
+    if not str(text):
+        raise typer.BadParameter("the name is empty.")
+    if "\0" in str(text) or not is_unicode(str(text)):
+        raise typer.BadParameter(f"the name {str(text)!a} is not UTF-8; rename it.")
+    return Path(str(text))
+
+
+def written_path(text: object) -> Path:
+    """Return the path to write, or refuse `-`, which a file would be called."""
+    path = named_path(text)
+    if str(path) == "-":
+        raise typer.BadParameter("- is no file name here; leave --output out to write to stdout.")
+    return path
+
+
 ConfigOption = Annotated[
     str,
     typer.Option("--config", metavar="FILE", help="Settings, in YAML; one that comes with nmt is found by its name."),
@@ -45,27 +64,43 @@ SetOption = Annotated[
 ]
 RunDirOption = Annotated[
     Path | None,
-    typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/ and the config's name]"),
+    typer.Option(
+        "--run-dir", parser=named_path, metavar="DIR", help="Folder of the run. [default: runs/ and the config's name]"
+    ),
 ]
 RunOption = Annotated[
-    Path | None, typer.Option("--run", metavar="DIR", help="Folder of the run. [default: the newest under runs/]")
+    Path | None,
+    typer.Option(
+        "--run", parser=named_path, metavar="DIR", help="Folder of the run. [default: the newest under runs/]"
+    ),
 ]
 TextsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate; without any, --input or stdin.")
 ]
 InputOption = Annotated[
     Path | None,
-    typer.Option("--input", metavar="FILE", help="Text file, one sentence a line; may be gzip, bzip2, xz."),
+    typer.Option(
+        "--input",
+        parser=named_path,
+        metavar="FILE",
+        help="Text file, one sentence a line; may be gzip, bzip2, xz.",
+    ),
 ]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", help="Write here, all or nothing. [default: stdout]")
+    Path | None,
+    typer.Option("--output", parser=written_path, metavar="FILE", help="Write here, all or nothing. [default: stdout]"),
 ]
 SplitOption = Annotated[
     str | None, typer.Option("--split", metavar="NAME", help="dev, test or train of the run's data. [default: test]")
 ]
 CheckpointOption = Annotated[
     Path | None,
-    typer.Option("--checkpoint", metavar="FILE", help="Checkpoint to use. [default: the run's checkpoints/best.pt]"),
+    typer.Option(
+        "--checkpoint",
+        parser=named_path,
+        metavar="FILE",
+        help="Checkpoint to use. [default: the run's checkpoints/best.pt]",
+    ),
 ]
 BeamOption = Annotated[
     int | None,
@@ -119,6 +154,16 @@ def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Mapping[str, 
             raise typer.BadParameter(
                 f"{str(path)!r} is the file of {other} too; name another.", param_hint=f"'{option}'"
             )
+
+
+def refuse_run_files(outputs: Mapping[str, Path | None], *runs: RunDir | None) -> None:
+    """Refuse an output, by its option, that would replace what a run is made of; a run's other folders may hold it."""
+    for run in runs:
+        for option, path in outputs.items():
+            if run is not None and path is not None and run.needs(path):
+                raise typer.BadParameter(
+                    f"{str(path)!r} is a part of the run {run.path}; name another file.", param_hint=f"'{option}'"
+                )
 
 
 def open_run(path: Path | None) -> RunDir:

@@ -32,6 +32,15 @@ def train(
     overrides: SetOption = None,
     run_dir: RunDirOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run where it stopped.")] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="FILE",
+            help="With --resume: go on from this checkpoint of the run; what came after it is dropped. [default: the "
+            "run's checkpoints/last.pt]",
+        ),
+    ] = None,
 ) -> None:
     """Train a model: read the data, learn the vocabulary, train, validate, keep the best, score the test set.
 
@@ -40,9 +49,10 @@ def train(
     nmt train --config my.yaml --set training.max_minutes=30 --run-dir runs/half-hour
     nmt train --config my.yaml --set 'data.train={src: a.en.gz, tgt: a.de.gz}'
     nmt train --resume --run-dir runs/half-hour
+    nmt train --resume --run-dir runs/a --checkpoint runs/a/checkpoints/step_000500.pt
 
     Relative paths in the file are relative to the file, those in --set to the current folder. Ctrl-C stops after
-    writing a checkpoint that --resume goes on from.
+    writing a checkpoint that --resume goes on from; a second one ends at once.
     """
     from nmt.config import load_config
     from nmt.console import ConsoleReporter, show_evaluation
@@ -50,6 +60,8 @@ def train(
 
     if config is None and not resume:
         raise typer.BadParameter("needed, unless --resume goes on with a run.", param_hint="'--config'")
+    if checkpoint is not None and not resume:
+        raise typer.BadParameter("goes with --resume.", param_hint="'--checkpoint'")
     if config is None:
         run = RunDir.open(run_dir) if run_dir is not None else RunDir.newest()
         settings, path = load_config(str(run.config), overrides or ()), run.path
@@ -59,7 +71,7 @@ def train(
     if not resume:
         RunDir(path).refuse_existing()  # before the heavy imports: told at once
     with ConsoleReporter() as reporter:
-        result = _train(settings, path, resume, reporter)
+        result = _train(settings, path, resume, checkpoint, reporter)
     if result is not None:
         show_evaluation(result, RunDir(path))
 
@@ -68,12 +80,21 @@ def _default_run(config: str) -> Path:
     return Path("runs") / Path(config).stem
 
 
-def _train(settings: Config, path: Path, resume: bool, reporter: Reporter) -> EvaluationResult | None:
+def _train(
+    settings: Config, path: Path, resume: bool, checkpoint: Path | None, reporter: Reporter
+) -> EvaluationResult | None:
     from nmt.train import train as run_training
     from nmt.training.signals import Stopped
 
     try:
-        return run_training(settings, path, resume=resume, reporter=reporter, command=["nmt", *sys.argv[1:]])
+        return run_training(
+            settings,
+            path,
+            resume=resume,
+            reporter=reporter,
+            command=["nmt", *sys.argv[1:]],
+            checkpoint=checkpoint,
+        )
     except Stopped as stop:
         reporter.info(f"{stop}; all is saved. Go on with: nmt train --resume --run-dir {shlex.quote(str(path))}")
         raise typer.Exit(stop.exit_code) from None

@@ -23,8 +23,10 @@ from nmt.cli.options import (
     SplitOption,
     TextsArgument,
     load_translator,
+    named_path,
     open_run,
     refuse_overwriting,
+    refuse_run_files,
     search_settings,
     standard_output,
     text_input,
@@ -81,7 +83,9 @@ def translate(
     """
     if texts and input_file is not None:
         raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
-    refuse_overwriting({"--output": output}, {"--input": None if str(input_file) == "-" else input_file})
+    refuse_overwriting(
+        {"--output": output}, {"--input": None if str(input_file) == "-" else input_file, "--checkpoint": checkpoint}
+    )
     form = _format(form, n_best, beam)
 
     from nmt.console import ConsoleReporter, write_translations
@@ -90,6 +94,7 @@ def translate(
     from nmt.run_dir import replacing
 
     opened = open_run(run)
+    refuse_run_files({"--output": output}, opened)
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
         search = search_settings(opened, beam, length_penalty, coverage_penalty, n_best)
         translator = load_translator(opened, checkpoint, device, search, int8)
@@ -122,10 +127,14 @@ def evaluate(
     run: RunOption = None,
     split: SplitOption = None,
     src: Annotated[
-        Path | None, typer.Option("--src", metavar="FILE", help="Score a file instead of a split; with --tgt.")
+        Path | None,
+        typer.Option("--src", parser=named_path, metavar="FILE", help="Score a file instead of a split; with --tgt."),
     ] = None,
     tgt: Annotated[
-        Path | None, typer.Option("--tgt", metavar="FILE", help="The references, aligned with --src line by line.")
+        Path | None,
+        typer.Option(
+            "--tgt", parser=named_path, metavar="FILE", help="The references, aligned with --src line by line."
+        ),
     ] = None,
     checkpoint: CheckpointOption = None,
     beam: BeamOption = None,
@@ -158,7 +167,7 @@ def evaluate(
         result = evaluate_split(
             opened,
             reporter,
-            split=split or "test",
+            split="test" if split is None else split,
             src=src,
             tgt=tgt,
             checkpoint=checkpoint,

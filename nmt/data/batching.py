@@ -8,17 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nmt.data.store import EncodedCorpus
+from nmt.data.sampling import SubwordSampling
+from nmt.data.store import EncodedCorpus, Ids
 from nmt.data.tokenizer import BOS, EOS, PAD
 
 Indices = npt.NDArray[np.int64]
+
+
+class EncodedPairs(Protocol):
+    """What batches are made from: an `EncodedCorpus`, or its pairs as one epoch has drawn them."""
+
+    linked: bool
+
+    @property
+    def src_lengths(self) -> Ids: ...
+    @property
+    def tgt_lengths(self) -> Ids: ...
+    def __len__(self) -> int: ...
+    def src_flat(self, pairs: Indices, /) -> Ids: ...
+    def tgt_flat(self, pairs: Indices, /) -> Ids: ...
+    def links_flat(self, pairs: Indices, /) -> tuple[Ids, Indices]: ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +96,7 @@ class Batch:
         return replace(self, **fields(self) | {"src_lengths_B": self.src_lengths_B, "alignment": alignment})
 
 
-def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
+def make_batch(corpus: EncodedPairs, pairs: Indices) -> Batch:
     """The pairs of a corpus with these numbers, padded to the longest of each side."""
     src_sizes_B1, tgt_sizes_B1 = corpus.src_lengths[pairs][:, None], corpus.tgt_lengths[pairs][:, None]
     src_positions_S = np.arange(src_sizes_B1.max() + 1)
@@ -111,7 +127,7 @@ def make_batch(corpus: EncodedCorpus, pairs: Indices) -> Batch:
     )
 
 
-def _alignment(corpus: EncodedCorpus, pairs: Indices) -> Alignment | None:
+def _alignment(corpus: EncodedPairs, pairs: Indices) -> Alignment | None:
     """The links of these pairs; None if they have none."""
     links_L2, counts_B = corpus.links_flat(pairs)
     if not len(links_L2):
@@ -147,7 +163,7 @@ def cut_batches(order: Indices, widths: Indices, batch_tokens: int) -> list[Indi
     return batches
 
 
-def widths_of(corpus: EncodedCorpus) -> Indices:
+def widths_of(corpus: EncodedPairs) -> Indices:
     """The longer side of each pair in pieces, EOS counted: what a pair costs of the token budget."""
     return np.maximum(corpus.src_lengths, corpus.tgt_lengths).astype(np.int64) + 1
 
@@ -156,36 +172,42 @@ class TrainingBatches:
     """The endless order of training: in each epoch every pair once, batches of like length, in random order.
 
     Pairs are sorted by target and source length with ties broken at random, so that there is next to no padding,
-    and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position.
+    and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position. With `sampling` the
+    lengths are those of the epoch's own segmentations.
     """
 
-    def __init__(self, corpus: EncodedCorpus, batch_tokens: int, seed: int) -> None:
+    def __init__(
+        self, corpus: EncodedCorpus, batch_tokens: int, seed: int, sampling: SubwordSampling | None = None
+    ) -> None:
         self.corpus = corpus
         self.batch_tokens = batch_tokens
         self.seed = seed
-        self._widths = widths_of(corpus)
-        self._cut: tuple[int, list[Indices]] | None = None  # the last epoch asked for
+        self.sampling = sampling
+        self._cut: tuple[int, EncodedPairs, list[Indices]] | None = None  # the last epoch asked for
 
     def epoch(self, epoch: int) -> list[Indices]:
         """The batches of an epoch (from 0), as numbers of pairs."""
-        if self._cut is None or self._cut[0] != epoch:
-            self._cut = epoch, self._cut_epoch(epoch)
-        return self._cut[1]
+        return self._epoch(epoch)[1]
 
-    def _cut_epoch(self, epoch: int) -> list[Indices]:
+    def _epoch(self, epoch: int) -> tuple[EncodedPairs, list[Indices]]:
+        if self._cut is None or self._cut[0] != epoch:
+            pairs = self.corpus if self.sampling is None else self.sampling.epoch(epoch)
+            self._cut = epoch, pairs, self._cut_epoch(pairs, epoch)
+        return self._cut[1:]
+
+    def _cut_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Indices]:
         rng = np.random.default_rng([self.seed, epoch])
-        shuffled = rng.permutation(len(self.corpus))
-        keys = (self.corpus.src_lengths[shuffled], self.corpus.tgt_lengths[shuffled])
-        order = shuffled[np.lexsort(keys)]
-        batches = cut_batches(order, self._widths, self.batch_tokens)
+        shuffled = rng.permutation(len(pairs))
+        order = shuffled[np.lexsort((pairs.src_lengths[shuffled], pairs.tgt_lengths[shuffled]))]
+        batches = cut_batches(order, widths_of(pairs), self.batch_tokens)
         return [batches[place] for place in rng.permutation(len(batches))]
 
     def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Batch]]:
         """Endless (epoch, position of the next batch, batch), from a position within an epoch."""
         while True:
-            batches = self.epoch(epoch)
+            pairs, batches = self._epoch(epoch)
             for place in range(position, len(batches)):
-                yield epoch, place + 1, make_batch(self.corpus, batches[place])
+                yield epoch, place + 1, make_batch(pairs, batches[place])
             epoch, position = epoch + 1, 0
 
 

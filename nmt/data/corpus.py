@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +15,11 @@ from nmt.config import Source
 from nmt.data import sources
 from nmt.data.digests import DigestSet, Mask, text_digests
 from nmt.data.hub import HubData
+from nmt.data.overlap import Overlap
 from nmt.data.sources import Pair
 from nmt.data.text import file_stamp
 
-Reason = Literal["empty", "too long", "too uneven", "duplicate"]
+Reason = Literal["empty", "too long", "too uneven", "in dev or test", "duplicate"]
 FIRST_LINES = 5
 Lengths = npt.NDArray[np.int32]
 Lines = npt.NDArray[np.int64]
@@ -115,23 +117,38 @@ class Drops:
 class PairFilter:
     """Decides for each training pair whether it is kept, and keeps the books. A pair goes as a whole, never a side.
 
-    Duplicates are known by a hash of 8 bytes in a `DigestSet`, so memory is 12 bytes for each pair that is expected,
-    and only if they are to be dropped.
+    Duplicates are known by a hash of 8 bytes in a `DigestSet`, so memory is 12 bytes for each pair that is expected.
+
+    Attributes:
+        read, kept: numbers of pairs.
+        dropped: what was left out, by reason.
+        repeated: pairs that had occurred before and that nothing else was wrong with, dropped or not.
     """
 
     def __init__(
-        self, max_length: int, max_ratio: float | None = None, drop_duplicates: bool = False, expected: int = 0
+        self,
+        max_length: int,
+        max_ratio: float | None = None,
+        drop_duplicates: bool = False,
+        expected: int = 0,
+        overlap: Overlap | None = None,
+        remove_overlap: bool = False,
     ) -> None:
         """Set the limits: pieces on either side, and how many times the shorter side the longer one may be.
 
-        Of the `expected` number of pairs nothing depends but memory and time.
+        Of the `expected` number of pairs nothing depends but memory and time. What dev and test have in common with
+        the pairs that are not dropped for another reason is noted in `overlap`, and these are dropped only on request.
         """
         self.max_length = max_length
         self.max_ratio = max_ratio
         self.read = 0
         self.kept = 0
         self.dropped: dict[Reason, Drops] = {}
-        self._seen = DigestSet(expected) if drop_duplicates else None
+        self.repeated = Drops()
+        self._drop_duplicates = drop_duplicates
+        self._seen = DigestSet(expected)
+        self._overlap = overlap
+        self._remove_overlap = remove_overlap
 
     def choose(
         self,
@@ -160,17 +177,40 @@ class PairFilter:
         for reason, mask in dropped.items():
             dropped[reason] = mask & kept
             kept &= ~mask
-        if self._seen is not None:
-            places = np.flatnonzero(kept)
-            # A line holds no line feed, so this cannot run two different pairs together.
-            new = self._seen.add(text_digests(f"{src[place]}\n{tgt[place]}" for place in places.tolist()))
-            dropped["duplicate"] = kept.copy()
-            dropped["duplicate"][places[new]] = False
-            kept &= ~dropped["duplicate"]
+        overlapping = self._overlapping(src, tgt, kept)
+        if self._remove_overlap:
+            dropped["in dev or test"] = overlapping
+            kept &= ~overlapping
+        repeated = self._repeated(src, tgt, kept)
+        self.repeated.add(label, first_line + np.flatnonzero(repeated))
+        if self._drop_duplicates:
+            dropped["duplicate"] = repeated
+            kept &= ~repeated
         self.read += len(src)
         self.kept += int(np.count_nonzero(kept))
         self._note(dropped, label, first_line)
         return kept
+
+    def repeated_share(self) -> float:
+        """Return the share of repeated pairs in those that nothing else is wrong with."""
+        dropped = self.repeated.count if self._drop_duplicates else 0
+        return self.repeated.count / max(self.kept + dropped, 1)
+
+    def _overlapping(self, src: Sequence[str], tgt: Sequence[str], kept: Mask) -> Mask:
+        """Return which of the kept pairs have a source of dev or test, [pairs]."""
+        found = np.zeros(len(src), dtype=np.bool_)
+        if self._overlap is not None:
+            wanted = kept.tolist()
+            found[kept] = self._overlap.find(*(list(itertools.compress(texts, wanted)) for texts in (src, tgt)))
+        return found
+
+    def _repeated(self, src: Sequence[str], tgt: Sequence[str], kept: Mask) -> Mask:
+        """Return which of the kept pairs have occurred before, [pairs]."""
+        repeated = np.zeros(len(src), dtype=np.bool_)
+        # A line holds no line feed, so this cannot run two different pairs together.
+        pairs = (f"{src[place]}\n{tgt[place]}" for place in np.flatnonzero(kept).tolist())
+        repeated[kept] = ~self._seen.add(text_digests(pairs))
+        return repeated
 
     def _note(self, dropped: dict[Reason, Mask], label: str, first_line: int) -> None:
         """Count what was dropped; reasons are listed in the order in which they occurred."""

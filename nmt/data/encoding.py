@@ -1,6 +1,6 @@
 """A split of the data from its sources to its file: encoded, filtered, counted, a batch of pairs at a time.
 
-Memory does not grow with the training data, the filter's digests excepted; of dev and test it holds the source side.
+Memory does not grow with the training data, the filter's digests excepted; of dev and test it holds digests too.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nmt.data.alignments import PieceLinks
-from nmt.data.corpus import FIRST_LINES, PairFilter, PairSource
+from nmt.data.corpus import Drops, PairFilter, PairSource
+from nmt.data.counts import Checksum, PieceCounts, UnknownCharacters, histogram
+from nmt.data.overlap import Overlap
 from nmt.data.sources import Pair
 from nmt.data.store import CorpusWriter, Rows
-from nmt.data.tokenizer import UNK, Tokenizers
+from nmt.data.tokenizer import Tokenizers
 from nmt.reporting import Reporter
 
 BATCH_PAIRS = 10_000
@@ -48,63 +50,14 @@ class Stopwatch:
 
 
 @dataclass
-class HeldOut:
-    """The source sentences of a dev or test set, and which of them training has as well."""
-
-    sentences: list[str] = field(default_factory=list)  # in order; blank ones too, though they cannot leak
-    distinct: set[str] = field(default_factory=set)
-    in_training: set[str] = field(default_factory=set)
-
-    def add(self, lines: Sequence[str]) -> None:
-        """Append sentences."""
-        self.sentences += lines
-        self.distinct.update(line for line in lines if line.strip())
-
-    def compare(self, lines: Iterable[str]) -> None:
-        """Note which of the sentences are among these of the training data."""
-        self.in_training |= self.distinct.intersection(lines)
-
-    def overlap(self) -> dict[str, Any]:
-        """Return how many of the sentences training has, and where the first ones stand."""
-        lines = [number for number, line in enumerate(self.sentences, 1) if line in self.in_training]
-        return {"sentences": len(lines), "of": len(self.sentences), "first": lines[:FIRST_LINES]}
-
-
-@dataclass
-class PieceCounts:
-    """Pieces a sentence, of one side."""
-
-    sentences: int = 0
-    pieces: int = 0
-    unknown: int = 0
-    longest: int = 0
-
-    def add(self, rows: Rows) -> None:
-        """Count encoded sentences."""
-        self.sentences += len(rows)
-        self.pieces += len(rows.values)
-        self.unknown += int(np.count_nonzero(rows.values == UNK))
-        self.longest = max(self.longest, int(rows.lengths.max(initial=0)))
-
-    def report(self) -> dict[str, Any]:
-        """Return the figures."""
-        return {
-            "pieces": self.pieces,
-            "mean": round(self.pieces / max(self.sentences, 1), 2),
-            "max": self.longest,
-            "unknown": self.unknown,
-            "unknown_rate": round(self.unknown / max(self.pieces, 1), 6),
-        }
-
-
-@dataclass(frozen=True)
 class _Encoded:
-    """A batch of pairs: texts and their ids, side by side."""
+    """A batch of pairs: texts and their ids, side by side, and the links between their pieces."""
 
     src: Sequence[str]
     tgt: Sequence[str]
     src_ids: Rows
     tgt_ids: Rows
+    links: Rows | None = None
 
     def select(self, chosen: Any) -> _Encoded:
         """Return the pairs where `chosen`, [pairs], is true."""
@@ -113,6 +66,41 @@ class _Encoded:
         wanted = chosen.tolist()
         src, tgt = (list(itertools.compress(texts, wanted)) for texts in (self.src, self.tgt))
         return _Encoded(src, tgt, self.src_ids.select(chosen), self.tgt_ids.select(chosen))
+
+
+class _Books:
+    """What is counted of the pairs that are written."""
+
+    def __init__(self, tokenizers: Tokenizers, unknown_characters: bool) -> None:
+        self.kept = self.blank = 0
+        self.pieces = {"src": PieceCounts(), "tgt": PieceCounts()}
+        self.characters: dict[str, UnknownCharacters] = {}
+        if unknown_characters:
+            self.characters = {"src": UnknownCharacters(tokenizers.src), "tgt": UnknownCharacters(tokenizers.tgt)}
+        self.checksum = Checksum()
+
+    def add(self, batch: _Encoded) -> None:
+        """Count the pairs of a batch."""
+        self.kept += len(batch.src)
+        self.blank += int(np.count_nonzero(np.minimum(batch.src_ids.lengths, batch.tgt_ids.lengths) == 0))
+        for side, rows, texts in (("src", batch.src_ids, batch.src), ("tgt", batch.tgt_ids, batch.tgt)):
+            self.pieces[side].add(rows)
+            if self.characters:
+                self.characters[side].add(texts, rows)
+        self.checksum.add(batch.src, batch.tgt, batch.links)
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures."""
+        sides = {side: counts.report() for side, counts in self.pieces.items()}
+        for side, characters in self.characters.items():
+            sides[side] |= characters.report()
+        return {
+            "kept": self.kept,
+            "blank": self.blank,
+            **sides,
+            "lengths": histogram(self.pieces),
+            "checksum": self.checksum.report(),
+        }
 
 
 class SplitEncoder:
@@ -141,8 +129,7 @@ class SplitEncoder:
         *,
         pair_filter: PairFilter | None = None,
         links: PieceLinks | None = None,
-        held_out: HeldOut | None = None,
-        compare: dict[str, HeldOut] | None = None,
+        overlap: Overlap | None = None,
     ) -> dict[str, Any]:
         """Write the file; return the split's part of the report.
 
@@ -150,17 +137,15 @@ class SplitEncoder:
             path: the file.
             pair_filter: decides what is kept; without one everything is.
             links: the alignments of the pairs, only together with a filter; those of kept pairs go into the file.
-            held_out: gets the source sentences.
-            compare: dev and test; the kept source sentences that are in them are noted there.
+            overlap: gets the pairs of dev or test, to be looked for in training.
         """
-        counts = {"src": PieceCounts(), "tgt": PieceCounts()}
-        read = kept = blank = 0
+        books = _Books(self.tokenizers, unknown_characters=pair_filter is None)
+        read = 0
         with CorpusWriter(path, links=links is not None) as writer:
             for source, first_line, pairs in self._numbered():
                 with self.watch("encoding"):
                     batch = self._encoded(pairs)
                 read += len(pairs)
-                pieces: Rows | None = None
                 if pair_filter is not None:
                     with self.watch("filtering"):
                         lengths = batch.src_ids.lengths, batch.tgt_ids.lengths
@@ -168,18 +153,13 @@ class SplitEncoder:
                         batch = batch.select(chosen)
                     if links is not None:
                         with self.watch("aligning"):
-                            pieces = Rows.of(links.read(pairs, chosen.tolist()))
+                            batch.links = Rows.of(links.read(pairs, chosen.tolist()))
                 with self.watch("writing"):
-                    writer.write(batch.src_ids, batch.tgt_ids, batch.src, batch.tgt, pieces)
+                    writer.write(batch.src_ids, batch.tgt_ids, batch.src, batch.tgt, batch.links)
                 with self.watch("comparing"):
-                    counts["src"].add(batch.src_ids)
-                    counts["tgt"].add(batch.tgt_ids)
-                    blank += int(np.count_nonzero(np.minimum(batch.src_ids.lengths, batch.tgt_ids.lengths) == 0))
-                    if held_out is not None:
-                        held_out.add(batch.src)
-                    for sentences in (compare or {}).values():
-                        sentences.compare(batch.src)
-                kept += len(batch.src)
+                    books.add(batch)
+                    if overlap is not None:
+                        overlap.add(self.split, batch.src, batch.tgt)
                 self.reporter.progress(f"Encoding {self.split}", read, self.total)
         if links is not None:
             links.finish(read)
@@ -187,11 +167,9 @@ class SplitEncoder:
             "sources": [source.label for source in self.sources],
             "unit": "line" if all(source.unit == "line" for source in self.sources) else "row",
             "read": read,
-            "kept": kept,
-            "dropped": _drops_report(pair_filter),
-            "blank": blank,
+            **_filter_report(pair_filter),
             "line_breaks_folded": sum(source.folded for source in self.sources),
-            **{side: count.report() for side, count in counts.items()},
+            **books.report(),
         }
         return report if links is None else report | {"alignments": links.report()}
 
@@ -221,9 +199,14 @@ def batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         yield batch
 
 
-def _drops_report(pair_filter: PairFilter | None) -> dict[str, Any]:
-    drops = pair_filter.dropped if pair_filter is not None else {}
+def _filter_report(pair_filter: PairFilter | None) -> dict[str, Any]:
+    if pair_filter is None:
+        return {"dropped": {}}
     return {
-        reason: {"count": d.count, "first": [{"source": label, "line": line} for label, line in d.first]}
-        for reason, d in drops.items()
+        "dropped": {reason: _drops_report(drops) for reason, drops in pair_filter.dropped.items()},
+        "repeated": _drops_report(pair_filter.repeated) | {"share": round(pair_filter.repeated_share(), 6)},
     }
+
+
+def _drops_report(drops: Drops) -> dict[str, Any]:
+    return {"count": drops.count, "first": [{"source": label, "line": line} for label, line in drops.first]}

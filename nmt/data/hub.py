@@ -71,6 +71,13 @@ class HubData:
             raise NmtError(f"{self.id}: no such folder. `hub` is the id of a data set (owner/name) or a local folder")
         import datasets
 
+        readers = getattr(importlib.import_module("datasets.packaged_modules"), "_PACKAGED_DATASETS_MODULES", ())
+        if not self.is_local and self.id in readers:
+            # `datasets` would read whatever files of that kind lie in the current folder.
+            raise NmtError(
+                f"hub: {self.id} is the name of a reader of files, not of a data set. Write the files as a source of "
+                "their own, such as {csv: FILE}, or give owner/name"
+            )
         arguments = {"path": self.id, "name": self.source.name, "revision": self.source.revision}
         builder = datasets.load_dataset_builder(**arguments)
         # CSV goes through pandas, which takes the texts "NA" and "null" for missing values unless told otherwise.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -200,6 +200,11 @@ class EncodedCorpus:
     def tgt_texts(self) -> list[str]:
         """Return every target sentence, in order. For dev and test; a training set may not fit in memory."""
         return self._texts("tgt_text")
+
+    def text_batches(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield every source and target sentence, in order, as many at once as were written at once."""
+        for batch in self._batches:
+            yield batch.column("src_text").to_pylist(), batch.column("tgt_text").to_pylist()
 
     def _linked(self) -> _Column:
         if self._links is None:

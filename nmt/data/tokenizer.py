@@ -30,6 +30,7 @@ TRAINING_THREADS = 4
 SAMPLING_SEED = 1
 # Longer lines are no sentences, and one of them could fill the vocabulary. They are left out of the learning, counted.
 MAX_LINE_BYTES = 1 << 16
+UNKNOWN_PENALTY = 10.0  # SentencePiece's: an unknown character is that much less likely than the rarest piece
 
 _TOO_LARGE = re.compile(r"Vocabulary size (?:is )?too high.*<= (\d+)", re.DOTALL)
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
@@ -53,6 +54,32 @@ class Spans:
     ranges: list[tuple[int, int]]
 
 
+@dataclass(frozen=True)
+class Inventory:
+    """The pieces of a model that text is made of, for drawing segmentations.
+
+    Attributes:
+        pieces: id and score of each: the log probability (unigram), or larger the earlier it was merged (BPE).
+        longest: characters of the longest piece.
+        unknown_score: what a character without a piece counts in a unigram model.
+        byte_ids: the 256 pieces that spell unknown characters; empty without `byte_fallback`.
+    """
+
+    pieces: dict[str, tuple[int, float]]
+    longest: int
+    unknown_score: float
+    byte_ids: tuple[int, ...]
+
+    def append(self, ids: list[int], piece: int, surface: str) -> None:
+        """Append a piece as SentencePiece does: unknown text is spelt in bytes, or neighbours of it are one UNK."""
+        if piece != UNK:
+            ids.append(piece)
+        elif self.byte_ids:
+            ids.extend(self.byte_ids[byte] for byte in surface.encode())
+        elif ids[-1:] != [UNK]:
+            ids.append(UNK)
+
+
 class Tokenizer:
     """One SentencePiece model."""
 
@@ -66,7 +93,8 @@ class Tokenizer:
             raise NmtError(f"{model_file}: no such file; it should hold the SentencePiece model")
         try:
             self._model = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
-        except (RuntimeError, OSError) as error:
+            self.pieces(range(self.vocab_size))  # of a damaged model some are no UTF-8
+        except (RuntimeError, OSError, UnicodeDecodeError) as error:
             raise NmtError(f"{model_file} is no SentencePiece model or damaged") from error
         ids = (self._model.pad_id(), self._model.unk_id(), self._model.bos_id(), self._model.eos_id())
         if ids != (PAD, UNK, BOS, EOS):
@@ -99,6 +127,26 @@ class Tokenizer:
                 if not is_unicode(line):
                     raise NmtError(f"text {number} is not UTF-8: {line!a}") from error
             raise
+
+    def words(self, lines: Sequence[str]) -> list[list[str]]:
+        """Return the words of each line, each from its "▁" to the next one: no piece reaches from one into another."""
+        return [[f"▁{word}" for word in text.split("▁")[1:]] for text in self._model.normalize(list(lines))]
+
+    def inventory(self) -> Inventory:
+        """Return the pieces with their scores."""
+        model = self._model
+        numbers = range(model.get_piece_size())
+        text = [i for i in numbers if not (model.is_control(i) or model.is_unknown(i) or model.is_byte(i))]
+        pieces = {model.id_to_piece(i): (i, model.get_score(i)) for i in text}
+        lowest = min((score for _, score in pieces.values()), default=0.0)
+        return Inventory(
+            pieces,
+            longest=max(map(len, pieces), default=1),
+            unknown_score=lowest - UNKNOWN_PENALTY,
+            byte_ids=tuple(model.piece_to_id(f"<0x{byte:02X}>") for byte in range(256))
+            if any(model.is_byte(i) for i in numbers)
+            else (),
+        )
 
     def decode(self, ids: Sequence[Iterable[int]]) -> list[str]:
         """Return the text of each sequence, always one line: a line break that the pieces spell becomes a blank.

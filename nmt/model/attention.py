@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from nmt.model import devices
 from nmt.model.precision import large_product
 
 PAIRS = 2**18  # values of query + key at a time where no gradient is wanted: 1 MiB, which a core's cache holds
+LARGEST_SUM = 43.0  # exp(±2 · 43) is within float32
 GPU_PAIRS = 2**25  # there the many small parts would cost more
 
 
@@ -30,7 +32,7 @@ def attend(weights_BKS: Tensor, annotations_BSE: Tensor) -> Tensor:
 
 
 class _AdditiveScores(torch.autograd.Function):
-    """v·tanh(query + key) for all pairs; the tanh is computed again in the backward pass, never kept.
+    """v·tanh(query + key) for all pairs; nothing of a pair is kept, it is computed again in the backward pass.
 
     It works query by query, so that no array is larger than B x S x A. With `rows_BKW`, rows of the keys of all
     sentences one after the other, only those keys are scored, [B, K, W]. With `coverage_BKS` each pair gets
@@ -54,14 +56,14 @@ class _AdditiveScores(torch.autograd.Function):
     def backward(ctx: Any, grad_BKS: Tensor) -> tuple[Tensor | None, ...]:
         query_BKA, keys_BSA, v_A, rows_BKW, coverage_BKS, u_A = ctx.saved_tensors
         grad_query_BKA = torch.empty_like(query_BKA)
-        # These hold sums over k without the factor v_A, which is applied once at the end.
+        factor_A = 4 * v_A  # the sums over k are taken without it, and multiplied once at the end
         grad_keys_BSA = keys_BSA.new_zeros(keys_BSA.shape)  # contiguous, whatever the keys are
         grad_u_A, grad_v_A = torch.zeros_like(v_A), torch.zeros_like(v_A)
         grad_coverage_BKS = None if coverage_BKS is None else torch.empty_like(coverage_BKS)
         for k in range(query_BKA.shape[1]):
             grad_BS = grad_BKS[:, k]
             pairs_BSA = _pairs(k, query_BKA, keys_BSA, rows_BKW, coverage_BKS, u_A)
-            slope_BSA, tanh_grad_A = additive_slope(pairs_BSA, grad_BS)
+            slope_BSA, tanh_grad_A = additive_slope(logistic(pairs_BSA), grad_BS)
             grad_query_BKA[:, k] = torch.bmm(grad_BS.unsqueeze(1), slope_BSA).squeeze(1)
             if rows_BKW is None:
                 grad_keys_BSA.addcmul_(slope_BSA, grad_BS.unsqueeze(2))
@@ -70,11 +72,11 @@ class _AdditiveScores(torch.autograd.Function):
                 grad_keys_BSA.view(-1, keys_BSA.shape[2]).index_add_(0, rows_BKW[:, k].flatten(), pair_grads_NA)
             grad_v_A += tanh_grad_A
             if coverage_BKS is not None and grad_coverage_BKS is not None:
-                grad_coverage_BKS[:, k] = (slope_BSA @ (u_A * v_A)) * grad_BS
+                grad_coverage_BKS[:, k] = (slope_BSA @ (u_A * factor_A)) * grad_BS
                 grad_u_A += ((coverage_BKS[:, k] * grad_BS).reshape(1, -1) @ slope_BSA.flatten(0, 1)).squeeze(0)
         return (
-            grad_query_BKA.mul_(v_A), grad_keys_BSA.mul_(v_A), grad_v_A, None,
-            grad_coverage_BKS, None if u_A is None else grad_u_A.mul_(v_A),
+            grad_query_BKA.mul_(factor_A), grad_keys_BSA.mul_(factor_A), grad_v_A, None,
+            grad_coverage_BKS, None if u_A is None else grad_u_A.mul_(factor_A),
         )  # fmt: skip
 
 
@@ -95,15 +97,18 @@ def _pairs(
     return pairs_BSA
 
 
-def additive_slope(pairs_BSA: Tensor, grad_BS: Tensor) -> tuple[Tensor, Tensor]:
-    """1 - tanh², the slope at each sum of query and key, and the gradient of v, given the gradient of the scores.
+def logistic(pairs: Tensor) -> Tensor:
+    """r = σ(-2 x) of sums x of query and key, in their place: tanh x = 1 - 2 r, and its slope is 4 r (1 - r)."""
+    return pairs.mul_(-2).sigmoid_()
 
-    `pairs_BSA` is overwritten.
+
+def additive_slope(logistic_BSA: Tensor, grad_BS: Tensor) -> tuple[Tensor, Tensor]:
+    """A quarter of tanh's slope, r (1 - r), at each pair, and the gradient of v, given the gradient of the scores.
+
+    `logistic_BSA` holds r and is overwritten.
     """
-    tanh_BSA = pairs_BSA.tanh_()
-    grad_v_A = grad_BS.reshape(1, -1) @ tanh_BSA.flatten(0, 1)
-    one = tanh_BSA.new_ones(())
-    return torch.addcmul(one, tanh_BSA, tanh_BSA, value=-1, out=tanh_BSA), grad_v_A.squeeze(0)
+    grad_v_A = torch.sub(grad_BS.sum(), grad_BS.reshape(1, -1) @ logistic_BSA.flatten(0, 1), alpha=2)
+    return torch.addcmul(logistic_BSA, logistic_BSA, logistic_BSA, value=-1, out=logistic_BSA), grad_v_A.squeeze(0)
 
 
 def additive_scores(
@@ -115,15 +120,48 @@ def additive_scores(
     values = GPU_PAIRS if query_BKA.is_cuda else PAIRS
     some_queries = max(1, min(queries, values // (width * size)))
     sentences = max(1, values // (some_queries * width * size))
+    powers = KeyPowers(keys_BSA) if coverage_BKS is None and devices.on_cpu(keys_BSA) else None
+    by_powers = powers is not None and powers.fit(query_BKA)
+    if powers is not None and by_powers:
+        query_BKA, keys_BSA, one = doubled_powers(query_BKA), powers.values, v_A.new_ones(())
     scores_BKS = query_BKA.new_empty(batch, queries, width)
     for first in range(0, batch, sentences):
         for k in range(0, queries, some_queries):
             part = (slice(first, first + sentences), slice(k, k + some_queries))
-            pairs_BKSA = keys_BSA[part[0]].unsqueeze(1) + query_BKA[part].unsqueeze(2)
+            keys_BKSA, query_BKSA = keys_BSA[part[0]].unsqueeze(1), query_BKA[part].unsqueeze(2)
+            if by_powers:
+                scores_BKS[part] = torch.addcmul(one, keys_BKSA, query_BKSA).reciprocal_() @ v_A
+                continue
+            pairs_BKSA = keys_BKSA + query_BKSA
             if coverage_BKS is not None and u_A is not None:
                 pairs_BKSA.addcmul_(coverage_BKS[part].unsqueeze(3), u_A)
             scores_BKS[part] = pairs_BKSA.tanh_() @ v_A
-    return scores_BKS
+    return scores_BKS.mul_(-2).add_(v_A.sum()) if by_powers else scores_BKS
+
+
+class KeyPowers:
+    """exp(2 key): r = σ(-2 (query + key)) is 1 / (1 + exp(2 query) exp(2 key)).
+
+    A power for each query and each key instead of one for each pair: on a CPU several times faster, and as exact as the
+    sum of the pair is, as long as the powers stay within float32.
+    """
+
+    def __init__(self, keys: Tensor) -> None:
+        self.largest = _largest(keys)
+        self.values = doubled_powers(keys)
+
+    def fit(self, query: Tensor) -> bool:
+        """Whether the powers of these queries may be multiplied with those of the keys."""
+        return self.largest + _largest(query) < LARGEST_SUM
+
+
+def _largest(values: Tensor) -> float:
+    return max(map(abs, map(float, values.aminmax()))) if values.numel() else 0.0
+
+
+def doubled_powers(values: Tensor) -> Tensor:
+    """exp(2 x)."""
+    return torch.mul(values, 2).exp_()
 
 
 class AdditiveScore(nn.Module):

@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from nmt.model.attention import additive_slope
+from nmt.model import devices
+from nmt.model.attention import KeyPowers, additive_slope, doubled_powers, logistic
 
 
 class AttentionSteps(ABC):
@@ -51,23 +52,36 @@ def softmax_gradient(weights_BS: Tensor, grad_BS: Tensor) -> Tensor:
 
 
 class AdditiveSteps(AttentionSteps):
-    """v·tanh(query + key), with coverage times `u_A` before the tanh if there is `u_A`."""
+    """v·tanh(query + key), with coverage times `u_A` before the tanh if there is `u_A`.
+
+    It works with r = σ(-2 (query + key)), as `nmt.model.attention.logistic` has it.
+    """
 
     def __init__(self, keys_BSA: Tensor, mask_BS: Tensor, v_A: Tensor, u_A: Tensor | None = None) -> None:
         super().__init__(keys_BSA, mask_BS)
         self.v_A, self.u_A = v_A, u_A
         self.pairs_BSA = torch.empty_like(keys_BSA)
         self.coverage_BS = torch.zeros_like(keys_BSA[:, :, 0]) if u_A is not None else None
+        self.factor_A = 4 * v_A  # that of all gradients, as a quarter of the slope is summed
+        self.one = v_A.new_ones(())
+        self.key_powers: KeyPowers | None = None
+        if u_A is None and devices.on_cpu(keys_BSA):
+            self.key_powers = KeyPowers(keys_BSA)
 
-    def _pair(self, query_BA: Tensor, coverage_BS: Tensor | None) -> Tensor:
+    def _logistic(self, query_BA: Tensor, coverage_BS: Tensor | None) -> Tensor:
+        """r of each pair of a step."""
+        if self.key_powers is not None and self.key_powers.fit(query_BA):
+            query_B1A = doubled_powers(query_BA).unsqueeze(1)
+            return torch.addcmul(self.one, self.key_powers.values, query_B1A, out=self.pairs_BSA).reciprocal_()
         pairs_BSA = torch.add(self.keys_BSA, query_BA.unsqueeze(1), out=self.pairs_BSA)
         if coverage_BS is not None and self.u_A is not None:
             pairs_BSA.addcmul_(coverage_BS.unsqueeze(2), self.u_A)
-        return pairs_BSA
+        return logistic(pairs_BSA)
 
     def weigh(self, query_BA: Tensor, weights_BS: Tensor) -> None:
-        pairs_BSA = self._pair(query_BA, self.coverage_BS)
-        self.softmax(pairs_BSA.tanh_() @ self.v_A, weights_BS)
+        # The softmax is the same without the sum of v, which every score holds.
+        scores_BS = (self._logistic(query_BA, self.coverage_BS) @ self.v_A).mul_(-2)
+        self.softmax(scores_BS, weights_BS)
         if self.coverage_BS is not None:
             self.coverage_BS += weights_BS
 
@@ -84,20 +98,20 @@ class AdditiveSteps(AttentionSteps):
             coverage_BS = self.coverage_TBS[t]
             grad_BS = grad_BS + self.grad_coverage_BS
         grad_e_BS = softmax_gradient(weights_BS, grad_BS)
-        slope_BSA, grad_v_A = additive_slope(self._pair(query_BA, coverage_BS), grad_e_BS)
+        slope_BSA, grad_v_A = additive_slope(self._logistic(query_BA, coverage_BS), grad_e_BS)
         self.grad_v_A += grad_v_A
         self.grad_keys_BSA.addcmul_(slope_BSA, grad_e_BS.unsqueeze(2))
         if coverage_BS is not None and self.u_A is not None:
             self.grad_u_A += ((coverage_BS * grad_e_BS).view(1, -1) @ slope_BSA.flatten(0, 1)).squeeze(0)
-            self.grad_coverage_BS += (slope_BSA @ (self.u_A * self.v_A)) * grad_e_BS
-        torch.mul(torch.bmm(grad_e_BS.unsqueeze(1), slope_BSA).squeeze(1), self.v_A, out=grad_query_BA)
+            self.grad_coverage_BS += (slope_BSA @ (self.u_A * self.factor_A)) * grad_e_BS
+        torch.mul(torch.bmm(grad_e_BS.unsqueeze(1), slope_BSA).squeeze(1), self.factor_A, out=grad_query_BA)
 
     def grad_keys(self, queries_TBA: Tensor) -> Tensor:
-        return self.grad_keys_BSA.mul_(self.v_A)
+        return self.grad_keys_BSA.mul_(self.factor_A)
 
     def grad_u(self) -> Tensor | None:
         """The gradient of `u_A`, after the last step."""
-        return None if self.u_A is None else self.grad_u_A.mul_(self.v_A)
+        return None if self.u_A is None else self.grad_u_A.mul_(self.factor_A)
 
 
 class DotSteps(AttentionSteps):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nmt.config import BahdanauConfig, LuongConfig, PlainConfig
 from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, attend, masked_softmax
 from nmt.model.encoder import Encoding
-from nmt.model.precision import large_product
+from nmt.model.precision import product_of_parts
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
 from nmt.model.recurrent import Hidden, RecurrentStack
 from nmt.model.window import make_window
@@ -69,6 +69,7 @@ class Decoder(nn.Module, ABC):
     """The protocol, and the initial state that all kinds share: s_0 = tanh(W_s ←h_1), one W_s a layer."""
 
     readout_size: int
+    reads_words = False  # whether the last part that the readout reads is the previous word
 
     def __init__(self, rnn: RecurrentStack, start_size: int) -> None:
         super().__init__()
@@ -125,6 +126,8 @@ class BahdanauDecoder(Decoder):
     the weights that position j had in earlier steps enters its score (Tu et al. 2016).
     """
 
+    reads_words = True
+
     def __init__(
         self, config: BahdanauConfig, *, embedding_size: int, annotation_size: int, start_size: int,
         readout_size: int, dropout: float,
@@ -155,7 +158,7 @@ class BahdanauDecoder(Decoder):
         coverage_BKS = None if coverage_NS is None else coverage_NS.view(*query_BKH.shape[:2], -1)
         weights_BKS = masked_softmax(self.attention(query_BKH, memory.keys_BSA, coverage_BKS), memory.mask_BS)
         context_NE = attend(weights_BKS, memory.annotations_BSE).flatten(0, 1)
-        hidden = self.rnn.step(torch.cat([embedded_ND, context_NE], -1), state.hidden)
+        hidden = self.rnn.step((embedded_ND, context_NE), state.hidden)
         joint_NJ = torch.cat([self.rnn.top(hidden), context_NE], -1)
         readout_NR = self.read_out(before_NH, joint_NJ, embedded_ND)
         weights_NS = weights_BKS.flatten(0, 1)
@@ -170,29 +173,28 @@ class BahdanauDecoder(Decoder):
             case "state":
                 return joint[..., :size]
             case "deep":
-                return large_product(self.readout, torch.cat([joint, embedded], -1)).tanh()
+                return product_of_parts(self.readout, joint, embedded).tanh()
             case "maxout":
-                pairs = large_product(self.readout, torch.cat([before, joint[..., size:], embedded], -1))
+                pairs = product_of_parts(self.readout, before, joint[..., size:], embedded)
                 return pairs.view(*pairs.shape[:-1], self.readout_size, 2).amax(-1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        if not self.rnn.is_single_gru:
-            return super().forward(embedded_BTD, state, memory)
-        (s0_BH,) = state.hidden
         embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
-        inputs_TB3H, w_context_3HE, w_state_3HH, b_state_3H = self.rnn.loop_parts(embedded_TBD)
+        cell, inputs_TBG, w_context_GE, stack = self.rnn.loop_parts(
+            embedded_TBD, state.hidden, self.attention.query.weight
+        )
         joint_TBJ, weights_TBS = BahdanauLoop.apply(  # type: ignore[no-untyped-call]
-            inputs_TB3H,
-            s0_BH,
+            cell,
+            inputs_TBG,
             memory.keys_BSA,
             memory.annotations_BSE,
             memory.mask_BS,
-            w_context_3HE,
-            torch.cat([w_state_3HH, self.attention.query.weight]),
-            b_state_3H,
+            w_context_GE,
             self.attention.v,
             self.attention.coverage,
+            *stack,
         )
+        s0_BH = self.rnn.top(state.hidden)
         before_TBH = s0_BH.unsqueeze(0)
         if self.readout_kind == "maxout":
             before_TBH = torch.cat([before_TBH, joint_TBJ[:-1, :, : s0_BH.shape[-1]]])
@@ -248,11 +250,11 @@ class LuongDecoder(Decoder):
             weights_BKS, context_BKE = self.window(
                 self.attention, states_BKH, steps_K, memory.keys_BSA, memory.annotations_BSE, memory.lengths_B
             )
-        return large_product(self.readout, torch.cat([states_BKH, context_BKE], -1)).tanh(), weights_BKS
+        return product_of_parts(self.readout, states_BKH, context_BKE).tanh(), weights_BKS
 
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
-        input_NX = embedded_ND if state.feed_NR is None else torch.cat([embedded_ND, state.feed_NR], -1)
-        hidden = self.rnn.step(input_NX, state.hidden)
+        parts = (embedded_ND,) if state.feed_NR is None else (embedded_ND, state.feed_NR)
+        hidden = self.rnn.step(parts, state.hidden)
         top_NH = self.rnn.top(hidden)
         states_BKH = top_NH.view(len(memory.mask_BS), -1, top_NH.shape[-1])
         steps_K = torch.full((states_BKH.shape[1],), state.steps + 1, device=top_NH.device)
@@ -262,31 +264,30 @@ class LuongDecoder(Decoder):
         return readout_NR, DecoderState(hidden, state.steps + 1, feed_NR), weights_BKS.flatten(0, 1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
+        if self.input_feeding and self.window is not None:
+            return super().forward(embedded_BTD, state, memory)  # a loop with windows was no faster
         if self.input_feeding:
-            if self.window is not None or not self.rnn.is_single_gru:
-                return super().forward(embedded_BTD, state, memory)
             return self._forward_feeding(embedded_BTD, state, memory)
         steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
         return self.read_out(self.rnn.sequence(embedded_BTD, state.hidden), steps_T, memory)
 
     def _forward_feeding(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        """`forward` with input feeding, one GRU layer and no window."""
+        """`forward` with input feeding and global attention."""
         embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
-        inputs_TB3H, w_feed_3HR, w_state_3HH, b_state_3H = self.rnn.loop_parts(embedded_TBD)
+        cell, inputs_TBG, w_feed_GR, stack = self.rnn.loop_parts(embedded_TBD, state.hidden)
         additive = self.attention if isinstance(self.attention, AdditiveScore) else None
         readouts_TBR, weights_TBS = FeedingLoop.apply(  # type: ignore[no-untyped-call]
-            inputs_TB3H,
-            state.hidden[0],
+            cell,
+            inputs_TBG,
             memory.keys_BSA,
             memory.annotations_BSE,
             memory.mask_BS,
-            w_feed_3HR,
-            w_state_3HH,
-            b_state_3H,
+            w_feed_GR,
             self.readout.weight,
-            1.0 if isinstance(self.attention, AdditiveScore) else self.attention.factor,
             None if additive is None else additive.query.weight,
             None if additive is None else additive.v,
+            1.0 if isinstance(self.attention, AdditiveScore) else self.attention.factor,
+            *stack,
         )
         return readouts_TBR.transpose(0, 1), weights_TBS.transpose(0, 1)
 
@@ -314,18 +315,19 @@ class PlainDecoder(Decoder):
     def start_vector(self, memory: Memory) -> Tensor:
         return memory.summary_BE
 
-    def cell_input(self, embedded_BKD: Tensor, memory: Memory) -> Tensor:
-        """[y; c] with `feed_context`, else y, [B, K, X]."""
+    def cell_input(self, embedded_BKD: Tensor, memory: Memory) -> tuple[Tensor, ...]:
+        """The parts of the cell's input: y, and c with `feed_context`, each [B, K, ...]."""
         if not self.feed_context:
-            return embedded_BKD
-        context_BKE = memory.summary_BE.unsqueeze(1).expand(-1, embedded_BKD.shape[1], -1)
-        return torch.cat([embedded_BKD, context_BKE], -1)
+            return (embedded_BKD,)
+        return embedded_BKD, memory.summary_BE.unsqueeze(1).expand(-1, embedded_BKD.shape[1], -1)
 
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         embedded_BKD = embedded_ND.view(len(memory.mask_BS), -1, embedded_ND.shape[-1])
-        hidden = self.rnn.step(self.cell_input(embedded_BKD, memory).flatten(0, 1), state.hidden)
+        parts = tuple(part.flatten(0, 1) for part in self.cell_input(embedded_BKD, memory))
+        hidden = self.rnn.step(parts, state.hidden)
         return self.rnn.top(hidden), DecoderState(hidden, state.steps + 1), embedded_ND[:, :0]
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        states_BTH = self.rnn.sequence(self.cell_input(embedded_BTD, memory), state.hidden)
+        parts = self.cell_input(embedded_BTD, memory)
+        states_BTH = self.rnn.sequence(torch.cat(parts, -1), state.hidden)
         return states_BTH, embedded_BTD[:, :, :0]

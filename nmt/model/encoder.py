@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nmt.config import EncoderConfig
 from nmt.model import devices
-from nmt.model.gru import Packing, gru_states
+from nmt.model.packed import Packing, packed_states
 from nmt.model.recurrent import SharedDropout, make_recurrent
 
 
@@ -39,7 +39,6 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, embedding_size: int, dropout: float) -> None:
         super().__init__()
-        self.cell = config.cell
         self.bidirectional = config.bidirectional
         self.hidden_size = config.hidden_size
         directions = 2 if config.bidirectional else 1
@@ -65,13 +64,13 @@ class Encoder(nn.Module):
             rows_4B = rows_4B.pin_memory()  # copied from there without a wait
         lengths_B, order_dev_B, place_B, last_B = rows_4B.to(x_BSX.device, non_blocking=True)
         packing = None
-        if self.cell == "gru" and devices.on_cpu(x_BSX):
+        if devices.on_cpu(x_BSX):
             packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional)
         for layer in self.layers:
             if layer is not self.layers[0]:
                 x_BSX = self.dropout(x_BSX)
             if packing is not None:
-                x_BSX = gru_states(layer, x_BSX, None, packing)
+                x_BSX = packed_states(layer, x_BSX, None, packing)
                 continue
             sorted_BSX = x_BSX.index_select(0, order_dev_B)
             packed = nn.utils.rnn.pack_padded_sequence(sorted_BSX, lengths_cpu_B[order_B], batch_first=True)

@@ -35,13 +35,21 @@ def product_dtype(dtype: torch.dtype) -> torch.dtype:
 def large_product(layer: nn.Module, x: Tensor) -> Tensor:
     """`layer(x)` as a large product: factors and their gradients rounded within `products_in`, the result in x's type.
 
-    For products over many rows at once; each call rounds the weights anew. A layer of `nmt.model.quantized` rounds by
-    itself.
+    For products over many rows at once; each call rounds the weights anew. A layer of `nmt.model.products` has its
+    weights in another form, which it multiplies by itself.
     """
     if not isinstance(layer, nn.Linear):
-        quantized: Tensor = layer(x)
-        return quantized
+        product: Tensor = layer(x)
+        return product
     return large_linear(x, layer.weight, layer.bias)
+
+
+def product_of_parts(layer: nn.Module, *parts: Tensor) -> Tensor:
+    """`large_product` of an input that comes in parts; a layer of `nmt.model.folded` takes them as they are."""
+    if not isinstance(layer, nn.Linear):
+        product: Tensor = layer(*parts)
+        return product
+    return large_product(layer, torch.cat(parts, -1))
 
 
 def large_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

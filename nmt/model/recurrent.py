@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from nmt.model import devices
-from nmt.model.gru import Packing, gru_states
+from nmt.model.cell_steps import GRU, LSTM, LoopCell
+from nmt.model.packed import Packing, packed_states
 from nmt.model.precision import large_linear
+from nmt.model.stack_steps import LoopLayer
 
 Cell = Literal["gru", "lstm"]
 Hidden = tuple[Tensor, ...]  # each [N, H]: h of every layer; for an LSTM followed by c of every layer
@@ -30,11 +32,15 @@ class SharedDropout(nn.Module):
 
     def forward(self, x_BTX: Tensor) -> Tensor:
         """`x_BTX` in evaluation; in training with a share `rate` of its last axis set to 0, alike at every position."""
+        mask_BX = self.mask(x_BTX[:, 0])
+        return x_BTX if mask_BX is None else x_BTX * mask_BX.unsqueeze(1)
+
+    def mask(self, like_BX: Tensor) -> Tensor | None:
+        """What each sentence's values are multiplied by, of the shape and type of `like_BX`; None for no dropout."""
         if not self.training or self.rate == 0:
-            return x_BTX
+            return None
         keep = 1 - self.rate
-        mask_B1X = x_BTX.new_empty(x_BTX.shape[0], 1, x_BTX.shape[2]).bernoulli_(keep).div_(keep)
-        return x_BTX * mask_B1X
+        return torch.empty_like(like_BX, memory_format=torch.contiguous_format).bernoulli_(keep).div_(keep)
 
 
 def make_recurrent(cell: Cell, input_size: int, hidden_size: int, *, bidirectional: bool = False) -> nn.RNNBase:
@@ -61,15 +67,14 @@ def cell_weights(layer: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return cast(tuple[Tensor, Tensor, Tensor, Tensor], tuple(getattr(layer, name) for name in names))
 
 
-def step_cell(layer: nn.Module, x_NX: Tensor, state: Hidden) -> Hidden:
-    """The next h of a GRU layer, or h and c of an LSTM layer, from those before."""
-    match layer:
-        case nn.GRU():
-            return (torch.gru_cell(x_NX, state[0], *cell_weights(layer)),)
-        case nn.LSTM():
-            return torch.lstm_cell(x_NX, state, *cell_weights(layer))
-        case _:  # a cell that can do no more than step, as those of `nmt.model.quantized`
-            return cast(Hidden, layer(x_NX, state))
+def step_cell(layer: nn.Module, parts: tuple[Tensor, ...], state: Hidden) -> Hidden:
+    """The next h of a GRU layer, or h and c of an LSTM layer, from those before and an input that comes in parts."""
+    if not isinstance(layer, nn.GRU | nn.LSTM):  # a cell that can do no more than step, as those of `nmt.model.folded`
+        return cast(Hidden, layer(parts, state))
+    x_NX = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    if isinstance(layer, nn.GRU):
+        return (torch.gru_cell(x_NX, state[0], *cell_weights(layer)),)
+    return torch.lstm_cell(x_NX, state, *cell_weights(layer))
 
 
 class RecurrentStack(nn.Module):
@@ -92,49 +97,67 @@ class RecurrentStack(nn.Module):
         """h of the last layer, [N, H]: the decoder's query."""
         return hidden[len(self.layers) - 1]
 
-    def step(self, x_NX: Tensor, hidden: Hidden) -> Hidden:
-        """One step from input `x_NX`. Between layers `dropout` draws anew each step in training."""
+    def step(self, parts: tuple[Tensor, ...], hidden: Hidden) -> Hidden:
+        """One step from an input [N, X], which comes in parts. Between layers `dropout` draws anew in training."""
         count = len(self.layers)
         states: list[Tensor] = []
         cells: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             if index > 0:
-                x_NX = self.dropout(x_NX.unsqueeze(1)).squeeze(1)
+                parts = (self.dropout(parts[0].unsqueeze(1)).squeeze(1),)
             before = (hidden[index],) if self.cell == "gru" else (hidden[index], hidden[count + index])
-            x_NX, *cell = step_cell(layer, x_NX, before)
+            h_NH, *cell = step_cell(layer, parts, before)
+            parts = (h_NH,)
             cells += cell
-            states.append(x_NX)
+            states.append(h_NH)
         return (*states, *cells)
 
-    @property
-    def is_single_gru(self) -> bool:
-        """Whether the loops of `nmt.model.recurrence` can stand for repeated steps."""
-        return self.cell == "gru" and len(self.layers) == 1
+    def state_of(self, hidden: Hidden, index: int) -> Tensor:
+        """The state [N, M] of a layer as `nmt.model.cell_steps` has it."""
+        h_NH = hidden[index]
+        return h_NH if self.cell == "gru" else torch.cat([hidden[len(self.layers) + index], h_NH], -1)
 
-    def loop_parts(self, x_TBX: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What those loops need of the one layer, gates in the order n, r, z where the input is read.
+    def loop_parts(
+        self, x_TBX: Tensor, hidden: Hidden, query_AH: Tensor | None = None
+    ) -> tuple[LoopCell, Tensor, Tensor, list[Tensor | None]]:
+        """What the loops of `nmt.model.recurrence` need of the layers.
 
-        The product [T, B, 3H] of the first X inputs and its bias, the weights of the other inputs [3H, ...], and the
-        state's weights [3H, H] and bias [3H], gates in the order r, z, n.
+        The cell; the product [T, B, G] of the first layer's first X inputs and its bias; the weights [G, ...] of its
+        other inputs; and the parts of each layer's `LoopLayer`, below the last one's weights `query_AH` if it is given.
+        In training with dropout the masks between layers are drawn here.
         """
-        w_input, w_state, b_input, b_state = cell_weights(self.layers[0])
-        w_input, b_input = w_input.roll(self.hidden_size, 0), b_input.roll(self.hidden_size, 0)
-        first = x_TBX.shape[-1]
-        return large_linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:], w_state, b_state
+        cell = GRU if self.cell == "gru" else LSTM
+        parts: list[Tensor | None] = []
+        for index, layer in enumerate(self.layers):
+            w_input, w_state, b_input, b_state = cell_weights(layer)
+            w_input, b_input = cell.input_order(w_input), cell.input_order(b_input)
+            if query_AH is not None and index == len(self.layers) - 1:
+                w_state, b_state = (
+                    torch.cat([w_state, query_AH]),
+                    torch.cat([b_state, b_state.new_zeros(len(query_AH))]),
+                )
+            own = LoopLayer(self.state_of(hidden, index), w_state, b_state)
+            if index == 0:
+                first = x_TBX.shape[-1]
+                inputs_TBG, w_other_G = large_linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:]
+            else:
+                own = own._replace(w_input_GH=w_input, b_input_G=b_input, mask_BH=self.dropout.mask(hidden[index - 1]))
+            parts += own
+        return cell, inputs_TBG, w_other_G, parts
 
     def sequence(self, x_BTX: Tensor, hidden: Hidden) -> Tensor:
         """States [B, T, H] of the last layer over a whole sequence, from `hidden`."""
         count = len(self.layers)
         batch, steps = x_BTX.shape[:2]
         packing = None
-        if self.cell == "gru" and devices.on_cpu(x_BTX):
+        if devices.on_cpu(x_BTX):
             packing = Packing.of(torch.full((batch,), steps), steps, bidirectional=False)
         for index, layer in enumerate(self.layers):
             if index > 0:
                 x_BTX = self.dropout(x_BTX)
             first = hidden[index].unsqueeze(0)
             if packing is not None:
-                x_BTX = gru_states(layer, x_BTX, first, packing)
+                x_BTX = packed_states(layer, x_BTX, self.state_of(hidden, index).unsqueeze(0), packing)
             else:
                 start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))
                 x_BTX, _ = layer(x_BTX, start)

@@ -18,29 +18,23 @@ import torch
 from torch import Tensor, nn
 
 from nmt.model import devices
-from nmt.model.quantized import QuantizedLinear
 
 BLOCK = 64  # columns
+SAFE = 60.0  # exp(±60) is far from the ends of float32
 ROWS = 320  # of logits at a time on a CPU: enough for a fast product; with 8000 words 10 MB
 
 
 class Selection:
     """Projects readouts to the vocabulary and keeps the best continuations.
 
-    `banned` are ids that are never chosen; they count in the normalisation, so that a hypothesis has the score that
-    forced decoding gives it. `frozen`: the weights will not change, so that a copy in a faster order may be kept.
+    `output` is the projection, `padded` to whole blocks. `banned` are ids that are never chosen; they count in the
+    normalisation, so that a hypothesis has the score that forced decoding gives it.
     """
 
-    def __init__(
-        self, output: nn.Linear | QuantizedLinear, banned: Sequence[int], device: torch.device, frozen: bool = False
-    ) -> None:
+    def __init__(self, output: nn.Module, vocabulary: int, banned: Sequence[int], device: torch.device) -> None:
         self.output = output
-        # By rows of inputs a product of a few readouts takes about half the time: it reads the weights once, in order.
-        self.weight_RV: Tensor | None = None
-        if frozen and isinstance(output, nn.Linear) and device.type == "cpu":
-            self.weight_RV = output.weight.detach().t().contiguous()
-        self.vocabulary = output.out_features
-        self.blocks = -(-self.vocabulary // BLOCK)
+        self.vocabulary = vocabulary
+        self.blocks = -(-vocabulary // BLOCK)
         self.banned = torch.tensor(list(banned), dtype=torch.int64, device=device)
         self.arrays = threading.local()  # searches may share a model, but not what they write into
 
@@ -60,42 +54,35 @@ class Selection:
 
     def _best_of(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
         """`best` of rows that are few enough to be projected at once."""
-        logits_NP, powers_NP = self._arrays(readout_NR)
-        logits_NV = logits_NP[:, : self.vocabulary]
-        project(self.output, readout_NR, logits_NV, self.weight_RV)
-        banned_NX = logits_NV[:, self.banned]
-        logits_NV.index_fill_(1, self.banned, -math.inf)
+        logits_NP: Tensor = self.output(readout_NR)
+        logits_NP = logits_NP.to(torch.promote_types(logits_NP.dtype, torch.float32))
+        banned_NX = logits_NP[:, self.banned]
+        logits_NP.index_fill_(1, self.banned, -math.inf)
         peaks_NQ = logits_NP.view(-1, self.blocks, BLOCK).amax(-1)
-        peak_N1 = peaks_NQ.amax(-1, keepdim=True)
-        total_N1 = torch.sub(logits_NP, peak_N1, out=powers_NP).exp_().sum(-1, keepdim=True).log_().add_(peak_N1)
+        total_N1 = self._log_total(logits_NP, peaks_NQ.amax(-1, keepdim=True))
         # A banned word may be so much more probable than all others that its power has no value beside theirs.
         total_N1 = total_N1.logaddexp(banned_NX.logsumexp(-1, keepdim=True))
         shift_N1 = before_N.to(logits_NP).unsqueeze(1) - total_N1
         return best_of_blocks(logits_NP, peaks_NQ, shift_N1, beam, min(width, beam * self.vocabulary), self.vocabulary)
 
-    def _arrays(self, readout_NR: Tensor) -> tuple[Tensor, Tensor]:
-        """Room for the rows' logits, which are -inf beyond the vocabulary, and for their powers."""
-        dtype = torch.promote_types(readout_NR.dtype, torch.float32)
-        logits_NP, powers_NP = getattr(self.arrays, "held", (readout_NR[:0], readout_NR[:0]))
-        if len(logits_NP) < len(readout_NR) or logits_NP.dtype != dtype:
-            shape = (len(readout_NR), self.blocks * BLOCK)
-            logits_NP = torch.full(shape, -math.inf, dtype=dtype, device=readout_NR.device)
-            powers_NP = torch.empty_like(logits_NP)
-            self.arrays.held = logits_NP, powers_NP
-        return logits_NP[: len(readout_NR)], powers_NP[: len(readout_NR)]
+    def _log_total(self, logits_NP: Tensor, peak_N1: Tensor) -> Tensor:
+        """log Σ exp of each row, [N, 1]; `peak_N1` are the rows' maxima."""
+        if not devices.on_cpu(logits_NP):
+            return logits_NP.logsumexp(-1, keepdim=True)
+        powers_NP = getattr(self.arrays, "powers_NP", None)
+        if powers_NP is None or len(powers_NP) < len(logits_NP):
+            powers_NP = self.arrays.powers_NP = torch.empty_like(logits_NP)
+        powers_NP = powers_NP[: len(logits_NP)]
+        if float(peak_N1.abs().max()) <= SAFE:  # neither too large for a power nor too small: nothing to take off first
+            return torch.exp(logits_NP, out=powers_NP).sum(-1, keepdim=True).log_()
+        return torch.sub(logits_NP, peak_N1, out=powers_NP).exp_().sum(-1, keepdim=True).log_().add_(peak_N1)
 
 
-def project(
-    output: nn.Linear | QuantizedLinear, readout_NR: Tensor, out_NV: Tensor, weight_RV: Tensor | None = None
-) -> None:
-    """Writes the product into `out_NV`; `weight_RV` is a copy of the weights to be used instead."""
-    if isinstance(output, QuantizedLinear):
-        output.write(readout_NR, out_NV)
-    elif readout_NR.dtype == out_NV.dtype:
-        weight_RV = output.weight.t() if weight_RV is None else weight_RV
-        torch.addmm(output.bias, readout_NR, weight_RV, out=out_NV)
-    else:
-        out_NV.copy_(output(readout_NR))
+def padded(output: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a projection to P columns, whole blocks; those beyond the vocabulary give -inf."""
+    more = -output.out_features % BLOCK
+    weight, bias = output.weight.detach(), output.bias.detach()
+    return nn.functional.pad(weight, (0, 0, 0, more)), nn.functional.pad(bias, (0, more), value=-math.inf)
 
 
 def best_of_blocks(

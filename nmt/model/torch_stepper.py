@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.model.decoder import DecoderState, Memory
+from nmt.model.folded import folded
 from nmt.model.selection import Selection
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.stepper import Array, Continuations
@@ -26,15 +27,15 @@ class StepState:
 
 
 class TorchStepper:
-    """`Stepper` by a `Seq2Seq`; `banned` are ids that no hypothesis may hold (pad, unk, bos).
+    """`Stepper` by a `Seq2Seq`, with its weights as they are now; `banned` are ids that no hypothesis may hold.
 
-    `frozen` promises that the model's weights will not change, which makes a search faster.
+    With `int8` its steps multiply in 8 bits. After a change of the weights a new one is needed.
     """
 
-    def __init__(self, model: Seq2Seq, banned: Sequence[int], device: torch.device, frozen: bool = False) -> None:
-        self.model = model
+    def __init__(self, model: Seq2Seq, banned: Sequence[int], device: torch.device, int8: bool = False) -> None:
+        self.model = folded(model, int8)
         self.device = device
-        self.selection = Selection(model.output, banned, device, frozen)
+        self.selection = Selection(self.model.output, model.output.out_features, banned, device)
 
     @torch.inference_mode()
     def begin(self, sources: Sequence[Sequence[int]]) -> StepState:

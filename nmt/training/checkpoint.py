@@ -3,51 +3,116 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import torch
 
-from nmt.errors import NmtError
-from nmt.run_dir import RunDir, replacing
-
-KEYS = ("model", "optimizer", "schedule", "state", "random")
+from nmt.errors import NmtError, is_out_of_memory, unwritable
+from nmt.run_dir import RunDir, flush_folder, replacing, temporary_beside
+from nmt.training.foreign import what_is_odd
+from nmt.training.state import TrainingState
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
     """Writes `step_NNNNNN.pt`, lets `best.pt` on request and `last.pt` name the same file, drops the oldest.
 
+    Those of later steps go, too: they are of a training that was taken up again from before them.
+
     Raises:
         NmtError: if it cannot be written; the older checkpoints stay.
     """
     path = run.checkpoints / f"step_{step:06d}.pt"
+    # best.pt first: last.pt says which step is the best one.
+    names = (*((run.best,) if best else ()), run.last)
+    noted: list[OSError] = []
     try:
         with replacing(path) as stream:
-            torch.save(content, stream)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        raise NmtError(
-            f"{path}: the checkpoint cannot be written ({str(error).splitlines()[0][:100]}). Free disk space or make "
-            "the folder writable, and go on with --resume; the older checkpoints are whole."
-        ) from error
-    # best.pt first: last.pt says which step is the best one.
-    for name in (*((run.best,) if best else ()), run.last):
-        _second_name(path, name)
-    steps = sorted(run.checkpoints.glob("step_*.pt"), key=lambda file: int(file.stem.removeprefix("step_")))
-    for old in steps[: max(0, len(steps) - keep)]:
-        old.unlink()
+            torch.save(content, cast(BinaryIO, _Noting(stream, noted)))
+        for name in names:
+            _second_name(path, name)
+        flush_folder(run.checkpoints)  # before the older ones go
+        steps = _by_step(run)
+        later = [file for file in steps if _step(file) > step]
+        steps = [file for file in steps if _step(file) <= step]
+        for old in (*steps[: max(0, len(steps) - keep)], *later):
+            old.unlink()
+    except (OSError, RuntimeError, NmtError) as error:  # torch reports a full disk as a RuntimeError
+        if is_out_of_memory(error):
+            raise
+        cause = next((each for each in (*noted, error, error.__cause__) if isinstance(each, OSError)), None)
+        raise _not_saved(run, path, content, error if cause is None else cause) from error
     return path
+
+
+class _Noting:
+    """A stream to write to that keeps what the system said, for which torch has words of its own."""
+
+    def __init__(self, stream: BinaryIO, noted: list[OSError]) -> None:
+        self._stream, self._noted = stream, noted
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._stream.write(data)
+        except OSError as error:
+            self._noted.append(error)
+            raise
+
+    def flush(self) -> None:
+        """For torch; what fails here fails again, and is told, when the stream is closed."""
+
+
+def _not_saved(run: RunDir, path: Path, content: dict[str, Any], error: Exception) -> NmtError:
+    """The message for a checkpoint that could not be written: how much room it takes, and what is still there."""
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:100]
+    needed = sum(tensor.nbytes for tensor in _tensors(content)) / 1e6
+    try:
+        room = f"about {needed:,.1f} MB are needed, {shutil.disk_usage(run.checkpoints).free / 1e6:,.1f} MB are free"
+    except OSError:
+        room = f"about {needed:,.1f} MB are needed"
+    kept = f"{run.last.name} is still the one before" if run.last.is_file() else "there is none before it"
+    return NmtError(
+        f"{path}: the checkpoint cannot be written: {reason} ({room}; {kept}). Free disk space or make the folder "
+        f"writable, and go on with: nmt train --resume --run-dir {run.quoted}"
+    )
+
+
+def _tensors(content: Any) -> Iterator[torch.Tensor]:
+    if isinstance(content, torch.Tensor):
+        yield content
+    elif isinstance(content, dict | list | tuple):
+        for each in content.values() if isinstance(content, dict) else content:
+            yield from _tensors(each)
+
+
+def _by_step(run: RunDir) -> list[Path]:
+    """The numbered checkpoints, oldest first."""
+    numbered = [file for file in run.checkpoints.glob("step_*.pt") if file.stem.removeprefix("step_").isdecimal()]
+    return sorted(numbered, key=_step)
+
+
+def _step(file: Path) -> int:
+    return int(file.stem.removeprefix("step_"))
 
 
 def _second_name(path: Path, name: Path) -> None:
     """Gives a file a second name, by a hard link where the file system has them, and replaces what had it."""
-    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
+    temporary = temporary_beside(name)
     try:
-        os.link(path, temporary)
-    except OSError:
-        shutil.copyfile(path, temporary)
-    os.replace(temporary, name)
+        try:
+            os.link(path, temporary)
+        except OSError:
+            with path.open("rb") as source, temporary.open("wb") as copy:
+                shutil.copyfileobj(source, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+        os.replace(temporary, name)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -56,15 +121,102 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         NmtError: if there is none, or it is not one of ours, or damaged.
     """
+    content = _read(path)
+    if isinstance(content, str):
+        others = [other.name for other in sorted(path.parent.glob("*.pt")) if other.name != path.name]
+        offer = f" Other checkpoints beside it: {', '.join(others)} (--checkpoint)." if others else ""
+        raise NmtError(f"{path}: {content}.{offer if path.is_file() else ''}")
+    return content
+
+
+def _read(path: Path) -> dict[str, Any] | str:
+    """The content of a checkpoint, or what is wrong with it."""
     if not path.is_file():
-        raise NmtError(f"{path}: there is no such checkpoint.")
-    others = [other.name for other in sorted(path.parent.glob("*.pt")) if other.name != path.name]
-    offer = f" Other checkpoints beside it: {', '.join(others)} (--checkpoint)." if others else ""
+        return "there is no such checkpoint"
     try:
+        with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
+            if (bad := archive.testzip()) is not None:
+                return f"this checkpoint is damaged: the checksum of its part {bad} is wrong"
         content = torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError as error:
+        return f"cannot be read: {error.strerror}"
     except Exception as error:  # torch raises many kinds for what is not a checkpoint, with advice that is not ours
-        raise NmtError(f"{path}: this is not a checkpoint of nmt, or it is damaged.{offer}") from error
-    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
-    if missing:
-        raise NmtError(f"{path}: this is not a checkpoint of nmt: it has no {', no '.join(missing)}.{offer}")
+        if is_out_of_memory(error):
+            raise
+        empty = "" if path.stat().st_size else " (it is empty)"
+        return f"this is not a checkpoint of nmt, or it is damaged{empty}"
+    if (odd := what_is_odd(content)) is not None:
+        return odd
     return dict(content)
+
+
+def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint that training goes on from, with its content: last.pt, unless another of the run's is named.
+
+    None if the run was stopped before it saved any.
+
+    Raises:
+        NmtError: if it is not there, foreign or damaged; the newest one that is whole is offered with its command.
+    """
+    path = run.last if named is None else named
+    if named is not None and named.resolve().parent != run.checkpoints.resolve():
+        raise NmtError(f"{named}: a run goes on from a checkpoint of its own: name one in {run.checkpoints}.")
+    content = _read(path)
+    if not isinstance(content, str):
+        try:
+            TrainingState.of(content["state"])
+            return path, content
+        except (AttributeError, KeyError, TypeError) as error:
+            content = f"this checkpoint is of another version of nmt ({error})"
+    others = [file for file in (*_by_step(run)[::-1], run.best, run.last) if file.is_file() and file.name != path.name]
+    if not others and not path.is_file() and named is None:
+        return None
+    for other in others:
+        whole = _read(other)
+        if not isinstance(whole, str):
+            raise NmtError(
+                f"{path}: {content}. {other.name}, of step {whole['state']['step']:,}, is whole. Go on from there "
+                f"with: nmt train --resume --run-dir {run.quoted} --checkpoint {shlex.quote(str(other))}"
+            )
+    raise NmtError(
+        f"{path}: {content}, and no other checkpoint of this run is whole. Train a new run with another --run-dir."
+    )
+
+
+def make_last(run: RunDir, path: Path) -> None:
+    """Lets last.pt name another checkpoint of the run, from which it goes on from now on, whatever happens next.
+
+    Raises:
+        NmtError: if it cannot be written.
+    """
+    if path.name != run.last.name:
+        _replace(path, run.last)
+
+
+def _replace(path: Path, name: Path) -> None:
+    try:
+        _second_name(path, name)
+    except OSError as error:
+        raise unwritable(name, error) from error
+    flush_folder(name.parent)
+
+
+def best_is_missing(run: RunDir, state: dict[str, Any]) -> bool:
+    """Sees to it that best.pt is of the step that a checkpoint's state calls the best; whether it cannot be.
+
+    It may be of a later step: training was killed between best.pt and last.pt, or goes on from an older checkpoint.
+
+    Raises:
+        NmtError: if it has to be replaced and cannot be written.
+    """
+    best_step = state.get("best_step", 0)
+    if not best_step:
+        return False
+    content = _read(run.best)
+    if not isinstance(content, str) and content["state"]["step"] == best_step:
+        return False
+    numbered = run.checkpoints / f"step_{best_step:06d}.pt"
+    if isinstance(_read(numbered), str):
+        return True
+    _replace(numbered, run.best)
+    return False

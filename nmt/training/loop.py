@@ -7,65 +7,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt.config import TrainingConfig
 from nmt.data.ahead import made_ahead
 from nmt.data.batching import Batch, TrainingBatches
-from nmt.errors import NmtError
+from nmt.errors import out_of_memory_told
 from nmt.model.seq2seq import Seq2Seq, trainable_parameters
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir
 from nmt.training.checkpoint import save_checkpoint
+from nmt.training.divergence import Divergence
+from nmt.training.likelihood import real_readouts
 from nmt.training.loss import TokenLosses, alignment_loss, token_losses
 from nmt.training.metrics import MetricsWriter
 from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer, step_unless
 from nmt.training.precision import choose_precision
 from nmt.training.readings import Readings, Update
-from nmt.training.signals import Stopped, StopSignals
+from nmt.training.signals import BrokenOff, Stopped, StopSignals
+from nmt.training.state import TrainingState, Window
 
 SCORE, LOSS = "dev/bleu", "dev/loss"  # SCORE decides what is best; the rate falls and training stops when both stall
 BATCHES_AHEAD = 8  # of a GPU: they cover the pause in which an epoch is cut into batches
-MAX_SKIPPED = 3  # updates in a row without a finite gradient
 
 Validate = Callable[[int], dict[str, float]]
-
-
-@dataclass
-class Window:
-    """Sums over the updates since the last line of metrics, saved too, so that a stop leaves no trace in the curves."""
-
-    smoothed: float = 0.0
-    likelihood: float = 0.0
-    tokens: int = 0
-    updates: int = 0
-    norm: float = 0.0
-    seconds: float = 0.0
-    alignment: float = 0.0
-    aligned: int = 0  # target pieces with a given alignment
-
-
-@dataclass
-class TrainingState:
-    """Where training stands. `epoch` counts from 0; `position` is the next batch of the epoch."""
-
-    step: int = 0
-    epoch: int = 0
-    position: int = 0
-    best_score: float = -math.inf
-    best_step: int = 0
-    best_loss: float = math.inf
-    bad_validations: int = 0
-    skipped: int = 0
-    seconds: float = 0.0
-    finished: str = ""  # why training ended; empty while it has not
-    window: Window = field(default_factory=Window)
 
 
 class Training:
@@ -84,7 +54,9 @@ class Training:
         self.readings = Readings(device)
         self.average = MovingAverage(self.parameters, config.ema_decay) if config.ema_decay else None
         self.state = TrainingState()
-        self._skipped_in_a_row = 0
+        self.signals = StopSignals()
+        self.divergence = Divergence(run, batches, config, reporter)
+        self._mark = 0.0  # the moment up to which time is accounted for
 
     def checkpoint(self) -> dict[str, Any]:
         """All that training needs to go on. `model` is what translates; with an average, `weights` are the others."""
@@ -101,7 +73,7 @@ class Training:
         return content | {
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
-            "state": asdict(self.state),
+            "state": self.state.to_dict(),
             "random": random,
         }
 
@@ -117,7 +89,7 @@ class Training:
                     parameter.copy_(weights)
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])
-        self.state = TrainingState(**content["state"] | {"window": Window(**content["state"]["window"])})
+        self.state = TrainingState.of(content["state"])
         torch.set_rng_state(content["random"]["cpu"])
         if self.device.type == "cuda" and "cuda" in content["random"]:
             torch.cuda.set_rng_state(content["random"]["cuda"], self.device)
@@ -140,8 +112,17 @@ class Training:
         """One step down the gradient of the mean smoothed loss of the batch's real target tokens.
 
         Where alignments are given, the loss of attention against them is added, over the same number of tokens.
-        A gradient that is not finite changes nothing. On a GPU all that is decided there: nothing here waits for it.
+        A gradient or a loss that is not finite changes nothing. On a GPU all that is decided there: nothing here waits
+        for it.
+
+        Raises:
+            NmtError: when memory is too small for the batch, or training has diverged.
         """
+        with out_of_memory_told(lambda: self._too_large(batch)):
+            self._update(batch.to(self.device))
+        self._count(all_of_them=False)
+
+    def _update(self, batch: Batch) -> None:
         with self.precision.update():
             losses, guidance = self._losses(batch)
             loss = losses.smoothed
@@ -149,7 +130,8 @@ class Training:
                 loss = loss + guidance * (self.config.alignment_weight / batch.tgt_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
         norm = clip_gradients(self.parameters, self.config.clip_norm)
-        skipped = norm.isfinite().logical_not().float()
+        found = self.readings.values(norm, losses.smoothed, losses.likelihood, guidance)
+        skipped = found.isfinite().all().logical_not().float()
         # By updates alone, never by the clock: the same seed gives the same weights on a busy machine.
         rate = self.schedule.rate(self.state.step, (self.state.step - 1) / self.config.max_steps)
         for group in self.optimizer.param_groups:
@@ -160,12 +142,22 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         aligned = 0 if batch.alignment is None or guidance is None else batch.alignment.pieces
         update = Update(self.state.step, batch.pairs, batch.tgt_tokens, aligned)
-        self.readings.put(update, norm, losses.smoothed, losses.likelihood, guidance)
-        self._count(all_of_them=False)
+        self.readings.put(update, found)
+
+    def _too_large(self, batch: Batch) -> str:
+        """What to say of a batch for which memory did not suffice."""
+        (sentences, source), target = batch.src_BS.shape, batch.tgt_in_BT.shape[1]
+        budget = self.config.batch_tokens
+        return (
+            f"at step {self.state.step:,}: its batch has {sentences:,} sentences of up to {source:,} source and "
+            f"{target:,} target pieces, and training.batch_tokens is {budget:,}. Nothing saved is lost. Go on with "
+            f"smaller batches: nmt train --resume --run-dir {self.run.quoted} --set "
+            f"training.batch_tokens={max(budget // 2, 1)}"
+        )
 
     def _losses(self, batch: Batch) -> tuple[TokenLosses, Tensor | None]:
         """The losses of a batch, the smoothed one as its mean, and that of attention, summed, where it is guided."""
-        readouts_NR, weights_BTS = _real_readouts(self.model, batch)
+        readouts_NR, weights_BTS = real_readouts(self.model, batch)
         output = self.model.output
         losses = token_losses(
             readouts_NR,
@@ -183,10 +175,10 @@ class Training:
         """Adds to the window what updates have measured, as far as it is here, or all of it, which may wait."""
         window = self.state.window
         for update, measured in self.readings.take(all_of_them=all_of_them):
-            if not math.isfinite(measured.norm):
-                self._skip(update, measured.norm)
+            if not measured.is_finite():
+                self.divergence.skip(self.state, update, measured)
                 continue
-            self._skipped_in_a_row = 0
+            self.state.skipped_in_a_row = 0
             window.smoothed += measured.smoothed * update.tokens
             window.likelihood += measured.likelihood
             window.tokens += update.tokens
@@ -194,20 +186,6 @@ class Training:
             window.updates += 1
             window.alignment += measured.alignment
             window.aligned += update.aligned
-
-    def _skip(self, update: Update, norm: float) -> None:
-        """Tells of an update that was left out for its gradient, and gives up after three in a row."""
-        self.state.skipped += 1
-        self._skipped_in_a_row += 1
-        pairs = ", ".join(str(pair) for pair in update.pairs[:5])
-        what = f"step {update.step}: the gradient is {norm} (batch of {len(update.pairs)} pairs: {pairs}, …)"
-        if self._skipped_in_a_row < MAX_SKIPPED:
-            self.reporter.warning(f"{what}; this update is left out.")
-            return
-        raise NmtError(
-            f"{what}, {MAX_SKIPPED} times in a row. Training has diverged: lower training.optimizer.learning_rate or "
-            "training.clip_norm, and start again, or go on from the last checkpoint with --resume."
-        )
 
     def log(self) -> None:
         """Writes the means of the window, and starts a new one."""
@@ -234,14 +212,23 @@ class Training:
         self.reporter.progress("training", min(self.share(), 0.9999), 1.0, note)
 
     def validate(self, validate: Validate) -> None:
-        """Scores the development set with the model in use, and saves; the best one also as best.pt."""
+        """Scores the development set with the model in use, and notes what follows from it.
+
+        Raises:
+            BrokenOff: as `validate` does; nothing has changed then.
+            NmtError: if weights or the loss are no numbers.
+        """
+        self._refuse_broken()
         if self.average is not None:
             self.average.swap()
         self.model.eval()
-        values = validate(self.state.step)
-        self.model.train()
-        if self.average is not None:
-            self.average.swap()
+        try:
+            values = validate(self.state.step)
+        finally:
+            self.model.train()
+            if self.average is not None:
+                self.average.swap()
+        self.divergence.refuse_loss(self.state, values[LOSS])
         self.metrics.write(self.state.step, values)
         score = values[SCORE]
         improved = score > self.state.best_score
@@ -257,7 +244,15 @@ class Training:
         self.reporter.info(f"step {self.state.step:,}: dev {shown} ({best})")
 
     def _save(self, *, best: bool) -> None:
-        save_checkpoint(self.run, self.state.step, self.checkpoint(), best=best, keep=self.config.keep_checkpoints)
+        content = self.checkpoint()
+        self._refuse_broken()
+        self.metrics.flush()
+        save_checkpoint(self.run, self.state.step, content, best=best, keep=self.config.keep_checkpoints)
+
+    def _refuse_broken(self) -> None:
+        self.divergence.refuse_broken(
+            self.state, [*self.parameters, *(self.average.average if self.average is not None else ())]
+        )
 
     def _ending(self) -> str:
         """Why training should end now, or an empty string."""
@@ -269,13 +264,12 @@ class Training:
             return f"no better score in {self.config.patience} validations"
         return ""
 
-    def _spend(self, mark: float, *, updating: bool) -> float:
-        """Adds the time since `mark` to the run's, and to the window's where it went into updates; returns now."""
-        now = time.perf_counter()
-        self.state.seconds += now - mark
+    def _spend(self, *, updating: bool) -> None:
+        """Adds the time since the last call to the run's, and to the window's where it went into updates."""
+        spent, self._mark = time.perf_counter() - self._mark, time.perf_counter()
+        self.state.seconds += spent
         if updating:
-            self.state.window.seconds += now - mark
-        return now
+            self.state.window.seconds += spent
 
     @contextmanager
     def _batches(self) -> Iterator[Iterator[tuple[int, int, Batch]]]:
@@ -296,38 +290,63 @@ class Training:
 
         `validate` scores the development set at a step and returns its metrics, `dev/bleu` and `dev/loss` among them.
 
+        Where it checks `signals`, a signal breaks the validation off; it is done again when training goes on.
+
         Raises:
             Stopped: on SIGINT or SIGTERM, when the update in hand is done and everything saved.
-            NmtError: when training diverges or cannot be saved.
+            NmtError: when training diverges, memory does not suffice, or something cannot be saved.
         """
         self.model.train()
-        mark = time.perf_counter()
-        with StopSignals() as signals, self._batches() as batches:
-            for epoch, position, batch in batches:
+        self._mark = time.perf_counter()
+        with self.signals, self._batches() as batches:
+            ended = self.state.validation_due and self._conclude(validate)
+            while not ended:
+                self.state.epoch, self.state.position, batch = next(batches)
                 self.state.step += 1
-                self.state.epoch, self.state.position = epoch, position
-                self.update(batch.to(self.device))
-                if not self.state.step % self.config.log_every or not self.state.step % self.config.validate_every:
+                self.update(batch)
+                logging = self.state.step % self.config.log_every == 0
+                validating = self.state.step % self.config.validate_every == 0
+                if logging or validating:
                     self._count(all_of_them=True)  # the time that a GPU still takes belongs to the updates
-                mark = self._spend(mark, updating=True)
-                ending = self._ending()
-                if self.state.step % self.config.log_every == 0 or ending:
+                self._spend(updating=True)
+                ending = bool(self._ending())
+                if logging or ending:
                     self.log()
-                if self.state.step % self.config.validate_every == 0 or ending:
-                    self.validate(validate)
-                    mark = self._spend(mark, updating=False)
-                    self.state.finished = ending = ending or self._ending()
-                    self._save(best=self.state.best_step == self.state.step)
-                    mark = self._spend(mark, updating=False)
-                elif signals.received is not None:
-                    self.reporter.info(f"stopping at step {self.state.step:,}: saving …")
-                    self._save(best=False)
-                if signals.received is not None:
-                    raise Stopped(signals.received)
-                if ending:
-                    break
+                self.state.validation_due = validating or ending
+                ended = self._conclude(validate)
         self.reporter.progress("training", 1.0, 1.0)
         return self.state
+
+    def _conclude(self, validate: Validate) -> bool:
+        """What comes after an update: validation and checkpoint where they are due, a stop; whether training ends.
+
+        Raises:
+            Stopped: if a signal has come.
+        """
+        if self.state.validation_due and self._validated(validate):
+            self._spend(updating=False)
+            self._save(best=self.state.best_step == self.state.step)
+            self._spend(updating=False)
+        elif self.signals.received is not None:
+            later = "; its validation comes when training goes on" if self.state.validation_due else ""
+            self.reporter.info(f"stopping at step {self.state.step:,}: saving …{later}")
+            self._save(best=False)
+        if self.signals.received is not None:
+            raise Stopped(self.signals.received)
+        return bool(self.state.finished)
+
+    def _validated(self, validate: Validate) -> bool:
+        """Validates, unless a signal has come or comes; whether it is done."""
+        ending = self._ending()
+        if self.signals.received is not None:
+            return False
+        try:
+            self.validate(validate)
+        except BrokenOff:
+            return False
+        self.state.validation_due = False
+        self.state.finished = ending or self._ending()
+        return True
 
 
 def _cloned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -337,30 +356,3 @@ def _cloned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if tensor.data_ptr() not in copies:
             copies[tensor.data_ptr()] = tensor.clone()
     return {name: copies[tensor.data_ptr()] for name, tensor in tensors.items()}
-
-
-def _real_readouts(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Teacher forcing: readouts of the real target positions, [N, R], and the weights of all, [B, T, S]."""
-    readouts_BTR, weights_BTS = model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
-    # As an embedding: its gradient is faster than that of a selection on a CPU.
-    return nn.functional.embedding(batch.tgt_places_N, readouts_BTR.flatten(0, 1)), weights_BTS
-
-
-@torch.inference_mode()
-def likelihood(model: Seq2Seq, batches: Iterable[Batch], device: torch.device) -> dict[str, float]:
-    """Mean negative log-likelihood of a reference token in nats (no smoothing), its exponential, and how spread
-    attention is: the mean entropy of the weights of a target position, in nats (no value without attention).
-    """
-    total, entropy, tokens = 0.0, 0.0, 0
-    attends = False
-    for batch in (batch.to(device) for batch in batches):
-        readouts_NR, weights_BTS = _real_readouts(model, batch)
-        losses = token_losses(readouts_NR, model.output.weight, model.output.bias, batch.tgt_out_N, 0.0)
-        total += losses.likelihood.item()
-        tokens += batch.tgt_tokens
-        if weights_BTS.shape[-1]:
-            attends = True
-            entropy += float(torch.special.entr(weights_BTS).sum(-1)[batch.tgt_mask_BT].sum())
-    loss = total / tokens
-    values = {"dev/loss": loss, "dev/perplexity": math.exp(min(loss, 700))}
-    return values | ({"dev/attention_entropy": entropy / tokens} if attends else {})

@@ -2,7 +2,7 @@
 
 `metrics.jsonl` is the record that programs read: one JSON object a line, each with `step`. It is handed to the
 operating system line by line, so that a killed process loses nothing it had written; TensorBoard's event file is
-flushed at the same moment, so that the two never disagree.
+written at the same moment, so that the two never disagree.
 
 A value that is not finite is `null` in `metrics.jsonl` (JSON has no NaN, and readers such as `jq` refuse it) and is
 kept as it is in TensorBoard, which marks such points in the curve.
@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.errors import NmtError
+from nmt.errors import NmtError, unwritable
 from nmt.run_dir import write_atomic
+from nmt.training.append import Appender, EventFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,28 +33,28 @@ class MetricsWriter:
         jsonl: the run's `metrics.jsonl`.
         tensorboard: folder of TensorBoard's event files.
         resume_step: None starts afresh (an older file is replaced). A step continues the record from there: what an
-            interrupted run had written after that step is cut from `metrics.jsonl`, and TensorBoard is told to hide
-            it, because the resumed run is going to write those steps again.
+            interrupted run had written after that step is cut from both, because the resumed run is going to write
+            those steps again.
 
     Write what belongs to a step before the checkpoint of that step is saved: then neither a hole nor a double entry can
     arise, wherever the process is killed.
 
     Raises:
-        NmtError: on resume, when a line of `metrics.jsonl` is not a JSON object with a step.
+        NmtError: on resume, when a line of `metrics.jsonl` is not a JSON object with a step; here and in every method,
+            when one of the two cannot be written.
     """
 
     def __init__(self, jsonl: Path, tensorboard: Path, resume_step: int | None = None) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        jsonl.parent.mkdir(parents=True, exist_ok=True)
-        if resume_step is not None:
-            _cut_after(jsonl, resume_step)
-        elif tensorboard.exists():  # of a run that stopped before its first checkpoint
-            shutil.rmtree(tensorboard)
-        self._jsonl = jsonl.open("w" if resume_step is None else "a", encoding="utf-8", newline="\n")
-        # TensorBoard hides steps >= purge_step of the earlier event files.
-        purge_step = None if resume_step is None else resume_step + 1
-        self._tensorboard = SummaryWriter(str(tensorboard), purge_step=purge_step)
+        try:
+            jsonl.parent.mkdir(parents=True, exist_ok=True)
+            if resume_step is not None:
+                _cut_after(jsonl, resume_step)
+            elif tensorboard.exists():  # of a run that stopped before its first checkpoint
+                shutil.rmtree(tensorboard)
+        except OSError as error:
+            raise unwritable(error.filename or jsonl, error) from error
+        self._jsonl = Appender(jsonl, fresh=resume_step is None)
+        self._tensorboard = EventFile(tensorboard, resume_step)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line to `metrics.jsonl` and one point to each of the named TensorBoard curves.
@@ -62,20 +63,21 @@ class MetricsWriter:
             step: number of updates made so far.
             values: for example `{"train/loss": 1.25}`; anything that `float()` accepts (NumPy and torch scalars too).
         """
+        from torch.utils.tensorboard.summary import scalar
+
         if "step" in values:
             raise ValueError("'step' is the name of the step itself, not of a value")
         numbers = {name: float(value) for name, value in values.items()}
         finite = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
-        self._jsonl.write(json.dumps({"step": step, **finite}, allow_nan=False) + "\n")
-        self._jsonl.flush()
+        self._jsonl.write(json.dumps({"step": step, **finite}, allow_nan=False).encode() + b"\n")
         for name, number in numbers.items():
-            self._tensorboard.add_scalar(name, number, step)
-        self._tensorboard.flush()
+            self._tensorboard.add(step, scalar(name, number))  # type: ignore[no-untyped-call]
 
     def text(self, step: int, name: str, text: str) -> None:
         """Adds a Markdown text to TensorBoard (sample translations, the run's settings)."""
-        self._tensorboard.add_text(name, text, step)
-        self._tensorboard.flush()
+        from torch.utils.tensorboard.summary import text as summary_of
+
+        self._tensorboard.add(step, summary_of(name, text))  # type: ignore[no-untyped-call]
 
     def figure(self, step: int, name: str, figure: Figure) -> None:
         """Adds a picture of `figure` to TensorBoard.
@@ -84,13 +86,18 @@ class MetricsWriter:
         """
         import numpy as np
         from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from torch.utils.tensorboard.summary import image
 
         canvas = FigureCanvasAgg(figure)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             canvas.draw()  # type: ignore[no-untyped-call]
         pixels = np.asarray(canvas.buffer_rgba())[:, :, :3]  # type: ignore[no-untyped-call]
-        self._tensorboard.add_image(name, pixels, step, dataformats="HWC")
+        self._tensorboard.add(step, image(name, pixels, dataformats="HWC"))  # type: ignore[no-untyped-call]
+
+    def flush(self) -> None:
+        """Sees to it that a checkpoint written after it has no measurements missing, not even after a loss of power."""
+        self._jsonl.flush()
         self._tensorboard.flush()
 
     def close(self) -> None:
@@ -114,7 +121,7 @@ def read_metrics(jsonl: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(complete, start=1):
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
             raise NmtError(f'{jsonl}, line {number}: not a JSON object with a "step". Remove or mend that line.')

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
@@ -36,6 +37,10 @@ class Measured:
     likelihood: float
     alignment: float
 
+    def is_finite(self) -> bool:
+        """Whether all of them are numbers; the update was left out otherwise."""
+        return all(map(math.isfinite, astuple(self)))
+
 
 class Readings:
     """The measurements of updates in their order, each `late` updates after it was put, or when all are asked for.
@@ -49,10 +54,14 @@ class Readings:
         self.late = (LATE if device.type == "cuda" else 0) if late is None else late
         self._pending: deque[tuple[Update, Tensor, torch.cuda.Event | None]] = deque()
 
-    def put(self, update: Update, norm: Tensor, smoothed: Tensor, likelihood: Tensor, alignment: Tensor | None) -> None:
-        """Sends the scalars of an update on their way."""
+    @staticmethod
+    def values(norm: Tensor, smoothed: Tensor, likelihood: Tensor, alignment: Tensor | None) -> Tensor:
+        """The scalars of an update in the order of `Measured`, [4], on their device."""
         none = torch.zeros_like(norm) if alignment is None else alignment
-        values = torch.stack([norm, smoothed.detach(), likelihood, none.detach()])
+        return torch.stack([norm, smoothed.detach(), likelihood, none.detach()])
+
+    def put(self, update: Update, values: Tensor) -> None:
+        """Sends the values of an update on their way."""
         event = None
         if self.device.type == "cuda":
             on_gpu, values = values, torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 class Stopped(Exception):
@@ -15,26 +22,82 @@ class Stopped(Exception):
         self.exit_code = 128 + signal_number
 
 
+class BrokenOff(Exception):
+    """A validation ended in its middle because of a signal; it has left nothing behind and is to be done again."""
+
+
 class StopSignals:
-    """Within the `with` block the first signal is noted in `received`, and the next acts as usual."""
+    """Within the `with` block the first signal is noted in `received`, and the next acts as usual.
+
+    "As usual" is the system's own doing, without Python: it ends the process also in the middle of a long operation. A
+    signal that the process was started to ignore, as a shell does for what runs in the background, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._earlier: dict[int, signal.Handlers | object] = {}
 
     def __enter__(self) -> StopSignals:
+        self.received = None
         if threading.current_thread() is threading.main_thread():  # Python takes handlers nowhere else
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._earlier[number] = signal.signal(number, self._note)
+            self._earlier = {number: signal.signal(number, self._note) for number in _heeded()}
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = number
+        _show_cursor()
         for each in self._earlier:
             signal.signal(each, signal.SIG_DFL)
+
+    def check(self) -> None:
+        """For work that can be done again.
+
+        Raises:
+            BrokenOff: if a signal has come.
+        """
+        if self.received is not None:
+            raise BrokenOff
+
+    def checked(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items, with a `check` before each. Raises as `check` does."""
+        for item in items:
+            self.check()
+            yield item
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._earlier.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        self._earlier = {}
+
+
+@contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Let signals end the process as they do without Python, for the time of one long call of another language.
+
+    Python would hear of them only when the call returns. What it leaves unfinished must not look finished.
+    """
+    numbers = _heeded() if threading.current_thread() is threading.main_thread() else ()
+    if numbers:
+        _show_cursor()
+    earlier = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _heeded() -> list[signal.Signals]:
+    """The signals that stop, but for what the process was started to ignore."""
+    return [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+
+
+def _show_cursor() -> None:
+    """Nobody else does, once the process ends without Python, and a progress bar hides it."""
+    try:
+        if sys.stderr is not None and sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), b"\x1b[?25h")
+    except (OSError, ValueError):  # closed
+        pass

@@ -192,7 +192,7 @@ WRONG = [
     (
         ["--run", "runs/luong", "the dog.", "--tgt", "dev.de", "--limit", "1"],
         1,
-        r"TEXT has 1 lines, but dev\.de has 20",
+        r"TEXT has 1 line, but dev\.de has 20",
     ),
     (["--run", "runs/luong", "--input", "dev.en", "--tgt", "dev.de", "--beam", "2"], 2, r"nothing is searched"),
     (["--run", "runs/luong", "the dog.", "--input", "dev.en"], 2, r"not both"),

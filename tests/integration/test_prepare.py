@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from nmt.config import Config
+from nmt.data.report import format_report
 from nmt.errors import NmtError
-from nmt.prepare import PreparedData, format_report, prepare
+from nmt.prepare import PreparedData, prepare
 from nmt.reporting import SilentReporter
 
 SRC = ["the", "a", "house", "dog", "sees", "runs", "big", "small", "red", "under", "over", "with", "woman", "man"]
@@ -126,8 +127,89 @@ def test_overlap_of_dev_and_test_with_training_is_a_warning(tmp_path: Path) -> N
     shared = [(src, "etwas anderes") for src, _ in pairs(400, 1)[10:13]]
     settings = config(tmp_path, test=write(tmp_path, "test", [("new one", "neu"), *shared]))
     prepared, reporter = run(settings, tmp_path)
-    assert prepared.report["overlap"]["test"] == {"sentences": 3, "of": 4, "first": [2, 3, 4]}
-    assert any("3 of 4 test source sentences are in the training data too" in text for text in reporter.warnings)
+    assert prepared.report["overlap"]["test"] == {
+        "of": 4,
+        "exact": {"sources": 3, "pairs": 0},
+        "normalised": {"sources": 3, "pairs": 0},
+        "first": [2, 3, 4],
+    }
+    (warning,) = (text for text in reporter.warnings if "test" in text)
+    assert "3 of 4 test source sentences are in the training data too (all word for word; 0 with the same" in warning
+    assert "first: lines 2, 3, 4)" in warning
+    assert "--set data.remove_overlap=true" in warning
+
+
+def leaking(folder: Path) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Sources of which training has one dev and two test sentences, and the training pairs."""
+    train = [("The dog runs!", "Der Hund rennt."), *pairs(200, 1), ("the red house", "x"), ("the red house", "x")]
+    dev = [("", "leer"), ("the dog runs", "der Hund rennt"), ("unseen", "neu")]
+    test = [("unseen", "neu"), ("the red house", "das rote Haus"), ("the Red House.", "x.")]
+    rows = {"train": train, "dev": dev, "test": test}
+    return {split: write(folder, split, some) for split, some in rows.items()}, train
+
+
+def test_overlap_but_for_case_and_punctuation_is_found(tmp_path: Path) -> None:
+    prepared, reporter = run(config(tmp_path, **leaking(tmp_path)[0]), tmp_path)
+    nothing = {"sources": 0, "pairs": 0}
+    assert prepared.report["overlap"] == {
+        "dev": {"of": 3, "exact": nothing, "normalised": {"sources": 1, "pairs": 1}, "first": [2]},
+        "test": {
+            "of": 3,
+            "exact": {"sources": 1, "pairs": 0},
+            "normalised": {"sources": 2, "pairs": 1},
+            "first": [2, 3],
+        },
+    }
+    assert any("(1 word for word, the others but for case or punctuation; 1 with" in text for text in reporter.warnings)
+    assert len(prepared.train) == 203
+
+
+def test_removing_overlap_drops_training_pairs_with_a_source_of_dev_or_test(tmp_path: Path) -> None:
+    sources, train = leaking(tmp_path)
+    before, _ = run(config(tmp_path, **sources), tmp_path)
+    prepared, reporter = run(config(tmp_path, **sources, remove_overlap=True), tmp_path)
+    assert list(zip(prepared.train.src_texts(), prepared.train.tgt_texts())) == train[1:-2]
+    assert (len(prepared.dev), len(prepared.test or [])) == (3, 3)
+    (label,) = prepared.report["train"]["sources"]
+    assert prepared.report["train"]["dropped"] == {
+        "in dev or test": {"count": 3, "first": [{"source": label, "line": line} for line in (1, 202, 203)]}
+    }
+    assert prepared.report["overlap"] == before.report["overlap"], "what was found is still told"
+    assert "3 dropped as in dev or test (lines 1, 202, 203)" in reporter.infos[-1]
+    assert not any("training data too" in text for text in reporter.warnings)
+    assert prepared.report["where"] != before.report["where"]
+
+
+def test_repeated_pairs_are_counted_whether_they_are_dropped_or_not(tmp_path: Path) -> None:
+    distinct = list(dict.fromkeys(pairs(400, 1)))
+    train = write(tmp_path, "train", [*distinct, *distinct[:7], ("", ""), ("", "")])
+    kept, reporter = run(config(tmp_path, train=train), tmp_path)
+    repeated = kept.report["train"]["repeated"]
+    assert (repeated["count"], repeated["share"]) == (7, round(7 / (len(distinct) + 7), 6))
+    first = len(distinct) + 1
+    assert [place["line"] for place in repeated["first"]] == list(range(first, first + 5))
+    assert f"7 have occurred before, {repeated['share']:.2%} (lines {first}, " in reporter.infos[-1]
+    dropped, reporter = run(config(tmp_path, train=train, drop_duplicates=True), tmp_path)
+    assert dropped.report["train"]["repeated"] == repeated
+    assert f"7 dropped as duplicate, {repeated['share']:.2%} (lines {first}, " in reporter.infos[-1]
+    assert "have occurred before" not in reporter.infos[-1]
+
+
+def test_the_lengths_of_training_pairs_are_drawn(tmp_path: Path) -> None:
+    prepared, reporter = run(config(tmp_path), tmp_path)
+    lengths = prepared.report["train"]["lengths"]
+    for side, counted in (("src", prepared.train.src_lengths), ("tgt", prepared.train.tgt_lengths)):
+        width, columns = lengths["width"], lengths[side]
+        assert columns == [
+            int(((counted > low) & (counted <= low + width)).sum()) for low in range(0, width * len(columns), width)
+        ]
+        assert sum(columns) == 400
+        (line,) = (line for line in reporter.infos[-1].splitlines() if line.strip().startswith(f"{side} |"))
+        bars = line.split("|")[1]
+        assert [bar == " " for bar in bars] == [not count for count in columns], "no column with a pair looks empty"
+        assert bars[columns.index(max(columns))] == "█"
+        assert f"| 1 to {width * len(columns)}, " in line
+        assert f"at most {max(columns)} pairs in one" in line
 
 
 def test_several_training_sources_are_read_in_order_and_named(tmp_path: Path) -> None:
@@ -138,6 +220,23 @@ def test_several_training_sources_are_read_in_order_and_named(tmp_path: Path) ->
     dropped = prepared.report["train"]["dropped"]["empty"]
     assert dropped == {"count": 1, "first": [{"source": str(tmp_path / "two.tsv"), "line": 1}]}
     assert "two.tsv: line 1" in reporter.infos[-1]
+
+
+def test_first_lines_are_those_of_each_source(tmp_path: Path) -> None:
+    one = write(tmp_path, "one", [*pairs(200, 1), ("", "x"), ("", "x")])
+    (tmp_path / "two.csv").write_text(
+        "en,de\n" + "".join(f"{s},{t}\n" for s, t in pairs(9_900, 5)) + '"a\nb",x\n ,y\n,z\n', encoding="utf-8"
+    )
+    two = {"csv": str(tmp_path / "two.csv")}
+    settings = config(tmp_path, train=[one, two, one], drop_duplicates=True)
+    prepared, reporter = run(settings, tmp_path)
+    labels = prepared.report["train"]["sources"]
+    empty = prepared.report["train"]["dropped"]["empty"]
+    assert empty["count"] == 6
+    lines = [(labels[0], 201), (labels[0], 202), (labels[1], 9_902), (labels[1], 9_903), (labels[2], 201)]
+    assert [(place["source"], place["line"]) for place in empty["first"]] == lines
+    shown = f"6 dropped as empty ({labels[0]}: rows 201, 202, 201; {labels[1]}: rows 9902, 9903, …)"
+    assert shown in reporter.infos[-1]
 
 
 def test_the_cache_is_used_again_when_nothing_changed(tmp_path: Path) -> None:
@@ -152,8 +251,8 @@ def test_the_cache_is_used_again_when_nothing_changed(tmp_path: Path) -> None:
 def test_the_cache_is_not_used_when_files_or_settings_changed(tmp_path: Path) -> None:
     settings = config(tmp_path)
     first, _ = run(settings, tmp_path)
-    shorter, _ = run(config(tmp_path, max_length=20), tmp_path)
-    assert shorter.report["where"] != first.report["where"]
+    for other in ({"max_length": 20}, {"remove_overlap": True}, {"drop_duplicates": True}):
+        assert run(config(tmp_path, **other), tmp_path)[0].report["where"] != first.report["where"]
     settings = config(tmp_path)
     path = Path(str(settings.data.train[0].src))
     path.write_bytes(path.read_bytes().replace(b"dog", b"cat"))
@@ -287,9 +386,12 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
 
 
 def test_unknown_pieces_of_dev_are_counted(tmp_path: Path) -> None:
-    prepared, _ = run(config(tmp_path, dev=write(tmp_path, "dev", [("the dog 你", "der Hund")])), tmp_path)
+    prepared, reporter = run(config(tmp_path, dev=write(tmp_path, "dev", [("the dog 你", "der Hund")])), tmp_path)
     part = prepared.report["dev"]["src"]
     assert part["unknown"] == 1
+    assert (part["unknown_characters"], part["most_unknown"]) == (1, {"你": 1})
+    assert prepared.report["dev"]["tgt"]["most_unknown"] == {}
+    assert f"unknown {part['unknown_rate']:.2%} src ('你' 1), 0.00% tgt" in reporter.infos[-1]
     assert part["unknown_rate"] == pytest.approx(1 / part["pieces"], abs=1e-6)
 
 

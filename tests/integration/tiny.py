@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import yaml
+from test_demo_corpus import load_script
+
+forked = load_script("forked")
 
 WORDS = {"red": "rot", "old": "alt", "dog": "Hund", "cat": "Katze", "sees": "sieht", "the": "der", "big": "groß"}
 
@@ -51,18 +54,26 @@ def write_config(folder: Path, kind: str = "bahdanau", **training: object) -> Pa
 
 
 def nmt(
-    *args: object, cwd: Path, stdin: bytes | None = None, check: int | None = 0
+    *args: object, cwd: Path, stdin: bytes = b"", check: int | None = 0, real: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs the command as a user does, in a process of its own; `check` is the exit code it must have."""
-    done = subprocess.run(
-        [sys.executable, "-m", "nmt", *map(str, args)],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        timeout=300,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    """Runs the command as a user does, in a process of its own; `check` is the exit code it must have.
+
+    The process is a fork of one that has the imports (scripts/forked.py); with `real` it is one that the interpreter
+    starts. Such are also those of test_commands' pipe that waits and its signal, of test_resume's hashes, and of
+    tests/unit/test_cli.py; test_commands compares a training and translations of both kinds.
+    """
+    if real:
+        done = subprocess.run(
+            [sys.executable, "-m", "nmt", *map(str, args)],
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            timeout=300,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+    else:
+        done = forked.run([str(arg) for arg in args], cwd, stdin)
     if check is not None and done.returncode != check:
         raise AssertionError(f"exit code {done.returncode}\n{done.stdout.decode()}\n{done.stderr.decode()}")
     return done

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, masked_softmax
+from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, KeyPowers, doubled_powers, masked_softmax
 
 WORKED = [
     ((0.2, 3.0, 0.1), (0.0545, 0.8962, 0.0493)),
@@ -174,3 +174,27 @@ def test_scores_without_gradients_are_those_with_them(
     expected = score(query_BKH, keys_BSA, coverage_BKS)
     with torch.no_grad():
         torch.testing.assert_close(score(query_BKH, keys_BSA, coverage_BKS), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [0.01, 1.0, 10.0, 20.0, 50.0, 400.0])
+def test_scores_by_powers_are_those_by_tanh_however_large_the_keys(size: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    score = AdditiveScore(5, 6, 7).to(dtype)
+    query_BKH, annotations_BSE = torch.randn(3, 4, 5, dtype=dtype), torch.randn(3, 9, 6, dtype=dtype)
+    with torch.no_grad():
+        keys_BSA = size * score.keys(annotations_BSE)
+        query_BKH = size * query_BKH
+        found = score(query_BKH, keys_BSA)
+        pairs = score.query(query_BKH).unsqueeze(2) + keys_BSA.unsqueeze(1)
+    torch.testing.assert_close(found, pairs.tanh() @ score.v, rtol=1e-6, atol=2e-6 if dtype == torch.float32 else 1e-13)
+
+
+def test_powers_are_taken_only_where_they_stay_within_float32() -> None:
+    query, powers = torch.full((1, 2), -20.0), KeyPowers(torch.full((1, 3), 22.9))
+    assert powers.fit(query)
+    assert (doubled_powers(torch.tensor([-43.0, 43.0])) > 0).all()
+    assert doubled_powers(torch.tensor([-43.0, 43.0])).isfinite().all()
+    assert not powers.fit(query - 0.2)
+    assert not powers.fit(torch.full((1, 1), torch.nan))
+    assert KeyPowers(torch.zeros(1, 0)).fit(query)

@@ -63,17 +63,26 @@ def matrices(model: Seq2Seq) -> tuple[int, int]:
     read = ("encoder", "decoder.attention.key")
     of_tokens = {name: size for name, size in sizes.items() if not any(part in name for part in once)}
     if getattr(model.decoder, "feed_context", False):  # one context for all steps: its product is one of a sentence
-        of_tokens["decoder.rnn.layers.0.weight_ih_l0"] -= 3 * bench.DECODER * bench.ANNOTATION
+        gates = len(model.decoder.rnn.layers[0].weight_hh_l0)
+        of_tokens["decoder.rnn.layers.0.weight_ih_l0"] -= gates * bench.ANNOTATION
     of_source = sum(size for name, size in of_tokens.items() if name.startswith(read))
     return sum(of_tokens.values()) - of_source, of_source
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("kind", bench.KINDS)
-def test_every_weight_of_the_model_is_a_product_of_the_bound(kind: str) -> None:
-    found = bench.products(kind, 1009, 1013)
+@pytest.mark.parametrize(
+    ("kind", "variant"),
+    [
+        *((kind, bench.AS_IT_IS) for kind in bench.KINDS),
+        *((kind, bench.Variant("lstm", 2)) for kind in bench.KINDS),
+        ("luong-feed", bench.Variant(layers=3, window="predictive")),
+        ("luong", bench.Variant(window="monotonic")),
+    ],
+)
+def test_every_weight_of_the_model_is_a_product_of_the_bound(kind: str, variant: Any) -> None:
+    found = bench.products(kind, 1009, 1013, variant)
     sums = tuple(sum(i * o for rows, i, o in found if rows == count) for count in (1009, 1013))
-    assert sums == matrices(bench.Trainer(bench.settings(kind)).model)
+    assert sums == matrices(bench.Trainer(bench.settings(kind, variant=variant)).model)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -125,7 +134,7 @@ def test_json_has_the_documented_fields_of_every_kind(capsys: pytest.CaptureFixt
 def test_the_bound_is_in_the_precision_of_the_updates(asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     types = []
     make = bench.Bound
-    monkeypatch.setattr(bench, "Bound", lambda *args: types.append(args[-1]) or make(*args))
+    monkeypatch.setattr(bench, "Bound", lambda *args: types.append(args[3]) or make(*args))
     if asked is None:  # as on a GPU, where it is chosen
         monkeypatch.setattr(loop, "choose_precision", lambda *_: Precision(torch.bfloat16, CPU))
     bench.measure(task("luong", asked))
@@ -135,7 +144,9 @@ def test_the_bound_is_in_the_precision_of_the_updates(asked: str | None, monkeyp
 @pytest.mark.parametrize(
     ("args", "message"),
     [("--sentences 0", "at least 1"), ("--threads 0", "at least 1"), ("--kinds gru", "invalid choice"),
-     ("--device gpu", "must be one of"), ("--memory --device cuda", "leave --device out")],
+     ("--device gpu", "must be one of"), ("--memory --device cuda", "leave --device out"),
+     ("--layers 0", "at least 1"), ("--window monotonic", "for Luong's kinds"),
+     ("--memory --cell lstm", "no variants")],
 )  # fmt: skip
 def test_wrong_options_are_refused(args: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

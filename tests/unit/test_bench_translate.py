@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.config import Config, EncoderConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.tokenizer import Tokenizers
+from nmt.model import folded, products, selection
 from nmt.model.seq2seq import build_model
 from nmt.translate import Translator
 
@@ -43,7 +44,7 @@ def translator(tokenizers: Tokenizers, name: str = "bahdanau", beam: int = 3, in
     torch.manual_seed(3)
     values = {"embedding_size": 7, "encoder": EncoderConfig(hidden_size=4), "decoder": DECODERS[name]}
     model = build_model(ModelConfig.model_validate(values), tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
-    return Translator(model, tokenizers, SearchConfig(beam_size=beam), 100, torch.device("cpu"), int8=int8, frozen=True)
+    return Translator(model, tokenizers, SearchConfig(beam_size=beam), 100, torch.device("cpu"), int8=int8)
 
 
 def multiplications(work: Any) -> int:
@@ -54,13 +55,23 @@ def multiplications(work: Any) -> int:
     return sum(count for name, count in found.items() if name != "bmm") // 2
 
 
+@pytest.fixture
+def whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a search multiply by all that the bound multiplies by, in products that torch counts."""
+    monkeypatch.setattr(folded, "TABLE", 0)
+    monkeypatch.setattr(products, "onednn_is_here", lambda: False)
+    monkeypatch.setattr(selection, "BLOCK", 1)
+
+
 @pytest.mark.parametrize("name", ["bahdanau", "bahdanau-state", "luong-concat-feed-lstm-2", "luong-predictive", "none"])
-def test_the_bound_multiplies_as_often_as_a_search_without_padding(tokenizers: Tokenizers, name: str) -> None:
+def test_the_bound_multiplies_as_often_as_a_search_without_padding_and_table(
+    tokenizers: Tokenizers, name: str, whole_search: None
+) -> None:
     case = bench.Case(translator(tokenizers, name), ["a dog", "the"], "1", 4096)
     assert multiplications(case.bound.run) == multiplications(case.translate)
 
 
-def test_padding_is_not_in_the_bound(tokenizers: Tokenizers) -> None:
+def test_padding_is_not_in_the_bound(tokenizers: Tokenizers, whole_search: None) -> None:
     lines = ["a", "the dog sees"]
     case = bench.Case(translator(tokenizers), lines, "many", 4096)
     (encoder, _, _), *_ = case.bound.work
@@ -82,20 +93,26 @@ def test_with_int8_every_whole_product_of_the_search_is_in_the_bound(
     tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes: list[tuple[int, ...]] = []
-    product = torch._int_mm
+    engine = products._ENGINES[products.int8_engine()]
+    multiply = engine.__call__
 
-    def counted(x: torch.Tensor, w: torch.Tensor, **out: torch.Tensor) -> torch.Tensor:
-        shapes.append((*x.shape, w.shape[1]))
-        return product(x, w, **out)
+    def counted(self: Any, x_NI: torch.Tensor) -> torch.Tensor:
+        out_NO = multiply(self, x_NI)
+        shapes.append((*out_NO.shape, x_NI.shape[1]))
+        return out_NO
 
+    monkeypatch.setattr(selection, "BLOCK", 1)  # no columns beyond the vocabulary
     case = bench.Case(translator(tokenizers, int8=True), sentences(5), "many", 4096)
-    monkeypatch.setattr(torch, "_int_mm", counted)
+    monkeypatch.setattr(engine, "__call__", counted)
     found = []
     for work in (case.translate, case.bound.run):
         shapes.clear()
         work()
         found.append(sorted(shapes))
-    assert found[0] == found[1] != []
+    assert len(found[0]) == len(found[1]) > 0
+    # The bound multiplies by the previous word as well, the search looks its products up.
+    assert [shape[:2] for shape in found[0]] == [shape[:2] for shape in found[1]]
+    assert all(ours[2] <= bound[2] for ours, bound in zip(*found, strict=True))
 
 
 def test_recording_changes_nothing(tokenizers: Tokenizers) -> None:

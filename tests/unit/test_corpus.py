@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from nmt.config import Source
 from nmt.data.corpus import PairFilter, PairSource, read_pairs
+from nmt.data.overlap import Overlap
 from nmt.data.sources import Pair
 from nmt.errors import NmtError
 
@@ -350,6 +351,8 @@ def test_pairs_are_dropped_for_the_first_reason_that_applies() -> None:
 def test_ratio_and_duplicates_are_opt_in_and_five_lines_are_named() -> None:
     chooser = PairFilter(max_length=100)
     assert all(keep(chooser, ("a", "b"), [4], [5] * 50, line) for line in range(1, 4))
+    assert (chooser.repeated.count, chooser.repeated.first) == (2, [("f", 2), ("f", 3)])
+    assert chooser.repeated_share() == 2 / 3
     for line in range(4, 20):
         keep(chooser, ("", "b"), [], [5], line)
     assert chooser.dropped["empty"].count == 16
@@ -367,11 +370,19 @@ FILTERED = st.lists(st.tuples(TEXTS, TEXTS, st.integers(0, 6), st.integers(0, 6)
     max_length=st.integers(1, 6),
     max_ratio=st.sampled_from([None, 1.0, 1.5, 2.0]),
     drop_duplicates=st.booleans(),
+    remove_overlap=st.booleans(),
 )
 def test_a_batch_of_pairs_is_filtered_as_one_pair_after_the_other(
-    rows: list[tuple[str, str, int, int]], size: int, max_length: int, max_ratio: float | None, drop_duplicates: bool
+    rows: list[tuple[str, str, int, int]],
+    size: int,
+    max_length: int,
+    max_ratio: float | None,
+    drop_duplicates: bool,
+    remove_overlap: bool,
 ) -> None:
-    chooser = PairFilter(max_length, max_ratio, drop_duplicates)
+    overlap = Overlap()
+    overlap.add("dev", ["A.", "unseen"], ["b", "b"])
+    chooser = PairFilter(max_length, max_ratio, drop_duplicates, 0, overlap, remove_overlap)
     chosen: list[bool] = []
     for start in range(0, len(rows), size):
         src, tgt, src_lengths, tgt_lengths = zip(*rows[start : start + size])
@@ -381,6 +392,8 @@ def test_a_batch_of_pairs_is_filtered_as_one_pair_after_the_other(
     seen: set[Pair] = set()
     plain: list[bool] = []
     dropped: dict[str, list[int]] = {}
+    repeated: list[int] = []
+    overlapping = overlap_pairs = 0
     for line, (src_text, tgt_text, m, n) in enumerate(rows, 1):
         reason = None
         if min(m, n) == 0 or not src_text.strip() or not tgt_text.strip():
@@ -389,15 +402,24 @@ def test_a_batch_of_pairs_is_filtered_as_one_pair_after_the_other(
             reason = "too long"
         elif max_ratio is not None and max(m, n) / min(m, n) > max_ratio:
             reason = "too uneven"
-        elif drop_duplicates and (src_text, tgt_text) in seen:
-            reason = "duplicate"
         else:
-            seen.add((src_text, tgt_text))
+            overlapping += src_text == "a"
+            overlap_pairs |= (src_text, tgt_text) == ("a", "b")
+            if src_text == "a" and remove_overlap:
+                reason = "in dev or test"
+            elif (src_text, tgt_text) in seen:
+                repeated.append(line)
+                reason = "duplicate" if drop_duplicates else None
+            else:
+                seen.add((src_text, tgt_text))
         plain.append(reason is None)
         if reason is not None:
             dropped.setdefault(reason, []).append(line)
     assert chosen == plain
     assert (chooser.read, chooser.kept) == (len(rows), sum(plain))
+    assert (chooser.repeated.count, chooser.repeated.first) == (len(repeated), [("f", line) for line in repeated[:5]])
+    assert chooser.repeated_share() == (len(repeated) / (len(seen) + len(repeated)) if seen else 0)
+    assert overlap.report(5)["dev"]["normalised"] == {"sources": min(overlapping, 1), "pairs": overlap_pairs}
     found = {reason: (drops.count, drops.first) for reason, drops in chooser.dropped.items()}
     assert list(found.items()) == [
         (reason, (len(lines), [("f", line) for line in lines[:5]])) for reason, lines in dropped.items()

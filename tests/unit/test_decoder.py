@@ -11,6 +11,7 @@ from models import ATTENTIVE, DECODERS, VOCABULARY, small_batch, small_model
 
 from nmt.config import BahdanauConfig, EncoderConfig, ModelConfig
 from nmt.model import devices
+from nmt.model.cell_steps import GRU, LSTM, LoopCell
 from nmt.model.decoder import Decoder
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
 from nmt.model.seq2seq import Seq2Seq, build_model
@@ -54,40 +55,68 @@ def test_gradients_of_the_whole_model_equal_numerical_ones(name: str) -> None:
     assert torch.autograd.gradcheck(readouts, values, fast_mode=True)
 
 
-@pytest.mark.parametrize("coverage", [False, True])
-def test_gradients_of_bahdanaus_loop_equal_numerical_ones(coverage: bool) -> None:
+def stack_shapes(cell: LoopCell, size: int, more: int, layers: int) -> list[tuple[int, ...]]:
+    """Those of the parts of one `LoopLayer`, or of two without the mask between them, for 2 sentences."""
+    gates, state = cell.gates * size, (2, cell.sizes * size)
+    top = [state, (gates + more, size), (gates + more,)]
+    return top if layers == 1 else [state, (gates, size), (gates,), *top, (gates, size), (gates,)]
+
+
+def stack_of(tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
+    """All parts, from tensors of those shapes."""
+    mask_BH = torch.tensor([[0.0, 2.0], [2.0, 2.0]], dtype=torch.float64)
+    upper = [*tensors[3:], mask_BH] if len(tensors) > 3 else []
+    return [*tensors[:3], None, None, None, *upper]
+
+
+MASK_BS = torch.tensor([[True] * 4, [True, True, False, False]])
+
+
+@pytest.mark.parametrize(
+    ("cell", "coverage", "layers"),
+    [(GRU, False, 1), (GRU, True, 1), (GRU, True, 2), (LSTM, False, 1), (LSTM, False, 2)],
+)
+def test_gradients_of_bahdanaus_loop_equal_numerical_ones(cell: LoopCell, coverage: bool, layers: int) -> None:
     torch.manual_seed(2)
     steps, batch, positions, e, h, a = 3, 2, 4, 3, 2, 3
-    shapes = ((steps, batch, 3 * h), (batch, h), (batch, positions, a), (batch, positions, e))
-    shapes += ((3 * h, e), (a + 3 * h, h), (3 * h,), (a,), (a,))[: 5 if coverage else 4]
+    gates = cell.gates * h
+    shapes = [(steps, batch, gates), (batch, positions, a), (batch, positions, e), (gates, e), (a,), (a,)]
+    shapes += stack_shapes(cell, h, a, layers)
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
 
     def loop(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        u_A = args[8] if coverage else None
-        return BahdanauLoop.apply(*args[:4], mask_BS, *args[4:8], u_A)  # type: ignore[no-any-return, no-untyped-call]
+        u_A = args[5] if coverage else None
+        return BahdanauLoop.apply(cell, *args[:3], MASK_BS, *args[3:5], u_A, *stack_of(args[6:]))  # type: ignore[no-any-return, no-untyped-call]
 
-    assert torch.autograd.gradcheck(loop, tensors)
+    assert torch.autograd.gradcheck(loop, tensors, fast_mode=layers > 1 or cell is LSTM)
 
 
-@pytest.mark.parametrize("additive", [False, True])
-def test_gradients_of_the_loop_with_input_feeding_equal_numerical_ones(additive: bool) -> None:
+@pytest.mark.parametrize(
+    ("cell", "additive", "layers"),
+    [(GRU, False, 1), (GRU, True, 1), (GRU, True, 2), (LSTM, False, 2), (LSTM, True, 1)],
+)
+def test_gradients_of_the_loop_with_input_feeding_equal_numerical_ones(
+    cell: LoopCell, additive: bool, layers: int
+) -> None:
     torch.manual_seed(2)
     steps, batch, positions, e, h, r = 3, 2, 4, 3, 2, 5
+    gates = cell.gates * h
     a = 4 if additive else h
-    shapes = ((steps, batch, 3 * h), (batch, h), (batch, positions, a), (batch, positions, e))
-    shapes += ((3 * h, r), (3 * h, h), (3 * h,), (r, h + e), *(((a, h), (a,)) if additive else ()))
+    shapes = [(steps, batch, gates), (batch, positions, a), (batch, positions, e), (gates, r), (r, h + e)]
+    shapes += [(a, h), (a,), *stack_shapes(cell, h, 0, layers)]
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    mask_BS = torch.tensor([[True] * 4, [True, True, False, False]])
 
     def loop(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        score = args[8:] if additive else (None, None)
-        return FeedingLoop.apply(*args[:4], mask_BS, *args[4:8], 0.7, *score)  # type: ignore[no-any-return, no-untyped-call]
+        score = (*(args[5:7] if additive else (None, None)), 0.7)
+        return FeedingLoop.apply(cell, *args[:3], MASK_BS, *args[3:5], *score, *stack_of(args[7:]))  # type: ignore[no-any-return, no-untyped-call]
 
-    assert torch.autograd.gradcheck(loop, tensors)
+    assert torch.autograd.gradcheck(loop, tensors, fast_mode=layers > 1 or cell is LSTM)
 
 
-SINGLE = [name for name in DECODERS if not name.endswith("-2")]  # between layers each step draws a mask of its own
+def keep_masks_between_layers(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One mask of the decoder's for all steps, as its loops have it, where each single step draws its own."""
+    masks_BX = (torch.rand(3, model.decoder.rnn.hidden_size) > 0.4) / 0.6
+    monkeypatch.setattr(model.decoder.rnn.dropout, "mask", lambda like_BX: masks_BX.to(like_BX))
 
 
 SHAPES: list[dict[str, object]] = [
@@ -100,13 +129,18 @@ SHAPES: list[dict[str, object]] = [
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*((name, {}) for name in SINGLE), *(("bahdanau", shape) for shape in SHAPES), *(("none", s) for s in SHAPES[:3])],
+    [
+        *((name, {}) for name in DECODERS),
+        *(("bahdanau", shape) for shape in SHAPES),
+        *(("none", s) for s in SHAPES[:3]),
+    ],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 5e-5)])
 def test_a_model_equals_torchs_recurrences_and_plain_steps_under_the_same_dropout(
     name: str, settings: dict[str, object], dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = small_model(name, dtype=dtype, dropout=0.4, **settings).train()
+    keep_masks_between_layers(model, monkeypatch)
     targets = torch.randint(VOCABULARY, (3, 5))
     results = []
     for plain in (False, True):

@@ -16,12 +16,13 @@ from models import ATTENTIVE, small_model
 
 from nmt.config import Config, TrainingConfig
 from nmt.data.batching import Alignment, Batch, TrainingBatches, in_order, make_batch
+from nmt.data.report import format_report
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.data.words import encode_words
 from nmt.errors import NmtError
 from nmt.model.attention import masked_softmax
 from nmt.model.decoder import Decoder
-from nmt.prepare import PreparedData, format_report, prepare
+from nmt.prepare import PreparedData, prepare
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
 from nmt.training.checkpoint import load_checkpoint, save_checkpoint

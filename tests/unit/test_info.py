@@ -17,7 +17,7 @@ from nmt.errors import NmtError
 from nmt.info import _PARTS, Formula, attention_formulas, count_parameters, describe
 from nmt.model.seq2seq import build_model
 from nmt.run_dir import RunDir
-from nmt.training.checkpoint import KEYS
+from nmt.training.foreign import KEYS
 
 DECODER = "{kind: bahdanau, hidden_size: 8, attention_size: 6}"
 MODEL = f"{{embedding_size: 4, dropout: 0.0, encoder: {{hidden_size: 4}}, decoder: {DECODER}}}"

@@ -21,11 +21,15 @@ PAIRS, LOGITS = B * S * SIZE, B * V  # of one step
 KINDS: dict[str, DecoderConfig] = {
     "bahdanau": BahdanauConfig(hidden_size=SIZE, attention_size=SIZE),
     "bahdanau-coverage": BahdanauConfig(hidden_size=SIZE, attention_size=SIZE, coverage=True),
+    "bahdanau-lstm-2": BahdanauConfig(hidden_size=SIZE, attention_size=SIZE, cell="lstm", num_layers=2),
     "luong-general": LuongConfig(kind="luong", hidden_size=SIZE, score="general"),
     "luong-concat": LuongConfig(kind="luong", hidden_size=SIZE, score="concat", attention_size=SIZE),
     "luong-feed": LuongConfig(kind="luong", hidden_size=SIZE, score="general", input_feeding=True),
     "luong-concat-feed": LuongConfig(
         kind="luong", hidden_size=SIZE, score="concat", attention_size=SIZE, input_feeding=True
+    ),
+    "luong-concat-feed-lstm": LuongConfig(
+        kind="luong", hidden_size=SIZE, score="concat", attention_size=SIZE, input_feeding=True, cell="lstm"
     ),
     "none": PlainConfig(kind="none", hidden_size=SIZE),
 }

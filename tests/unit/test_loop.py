@@ -19,8 +19,9 @@ from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.errors import NmtError
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
-from nmt.training.checkpoint import load_checkpoint, save_checkpoint
-from nmt.training.loop import Training, likelihood
+from nmt.training.checkpoint import best_is_missing, load_checkpoint, save_checkpoint
+from nmt.training.likelihood import likelihood
+from nmt.training.loop import Training
 from nmt.training.metrics import MetricsWriter, read_metrics
 from nmt.training.readings import Readings
 from nmt.training.signals import Stopped
@@ -184,7 +185,7 @@ def test_divergence_read_late_names_the_batch_that_did_it(
     trainer.training.readings = Readings(torch.device("cpu"), late=2)
     poisoned(trainer, {5, 6, 7}, monkeypatch)
     pairs = [batch.pairs for _, batch in zip(range(7), first_epoch(batches))][-1]
-    with pytest.raises(NmtError, match=rf"step 7: .*batch of {len(pairs)} pairs: {pairs[0]},"):
+    with pytest.raises(NmtError, match=rf"step 7: .*batch of {len(pairs)} pairs: {pairs[0] + 1},"):
         trainer.fit()
     assert trainer.training.state.step == 9
 
@@ -225,7 +226,7 @@ def test_stopped_by_a_signal_and_resumed_equals_never_stopped(
     assert stopped.value.exit_code == 143
     resumed = Trainer(tmp_path / "cut", batches, resume=True, ema_decay=ema)
     assert resumed.training.state.step == stop
-    resumed.fit(scores[stop // 2 :])
+    resumed.fit(scores[(stop - 1) // 2 :])  # the validation of the step that a signal ended comes now
 
     assert same_but_for_time(load_checkpoint(resumed.run.last), load_checkpoint(whole.run.last))
     assert timeless_metrics(resumed) == timeless_metrics(whole)
@@ -342,3 +343,55 @@ def first_epoch(batches: TrainingBatches) -> Iterator[Batch]:
         if epoch > 0:
             return
         yield batch
+
+
+@pytest.mark.parametrize("stop", [4, 12])
+def test_a_signal_in_a_validation_breaks_it_off_and_it_is_done_on_resume(
+    tmp_path: Path, batches: TrainingBatches, stop: int
+) -> None:
+    scores = [1, 2, 3, 2, 1, 5]
+    whole = Trainer(tmp_path / "whole", batches, ema_decay=0.9)
+    whole.fit(scores)
+    cut = Trainer(tmp_path / "cut", batches, ema_decay=0.9)
+
+    def signalled(step: int) -> None:
+        if step == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            cut.training.signals.check()
+
+    with pytest.raises(Stopped):
+        cut.fit(scores, at=signalled)
+    assert load_checkpoint(cut.run.last)["state"]["validation_due"]
+    resumed = Trainer(tmp_path / "cut", batches, resume=True, ema_decay=0.9)
+    resumed.fit(scores[stop // 2 - 1 :])
+    assert resumed.validated[0] == stop
+    assert same_but_for_time(load_checkpoint(resumed.run.last), load_checkpoint(whole.run.last))
+    assert same_but_for_time(load_checkpoint(resumed.run.best), load_checkpoint(whole.run.best))
+    assert timeless_metrics(resumed) == timeless_metrics(whole)
+
+
+def test_a_changed_bit_of_a_checkpoint_is_found(tmp_path: Path, batches: TrainingBatches) -> None:
+    trainer = Trainer(tmp_path / "run", batches, max_steps=2)
+    trainer.fit()
+    content = bytearray(trainer.run.last.read_bytes())
+    content[len(content) // 2] ^= 1
+    trainer.run.last.write_bytes(content)
+    with pytest.raises(NmtError, match=r"last\.pt: this checkpoint is damaged: the checksum of its part"):
+        load_checkpoint(trainer.run.last)
+
+
+def test_checkpoints_of_later_steps_go_when_an_older_one_was_taken_up(tmp_path: Path, batches: TrainingBatches) -> None:
+    trainer = Trainer(tmp_path / "run", batches, keep_checkpoints=10)
+    trainer.fit()
+    save_checkpoint(trainer.run, 5, trainer.training.checkpoint(), best=False, keep=10)
+    assert trainer.steps_saved() == [2, 4, 5]
+
+
+def test_a_best_checkpoint_of_another_step_is_put_right_or_given_up(tmp_path: Path, batches: TrainingBatches) -> None:
+    trainer = Trainer(tmp_path / "run", batches)
+    state = trainer.fit(scores=[1, 2, 3, 4, 5, 4]).to_dict()
+    assert not best_is_missing(trainer.run, state)
+    trainer.run.best.unlink()
+    assert not best_is_missing(trainer.run, state)
+    assert load_checkpoint(trainer.run.best)["state"]["step"] == 10
+    assert best_is_missing(trainer.run, state | {"best_step": 4})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import NmtError
+from nmt.training.append import Appender
 from nmt.training.metrics import MetricsWriter, read_metrics
 
 
@@ -180,3 +181,39 @@ def test_step_is_not_a_value(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="step"):
         metrics.write(1, {"step": 2.0})
     metrics.close()
+
+
+def test_resume_cuts_pictures_and_texts_and_a_torn_end_from_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for attempt in (None, 1, 1):  # each within the same second
+        metrics = writer(tmp_path, attempt)
+        for step in (1, 2, 3) if attempt is None else (2, 3):
+            metrics.write(step, {"train/loss": float(step)})
+            metrics.text(step, "dev/samples", f"{attempt}")
+        metrics.close()
+        newest = max((tmp_path / "tensorboard").iterdir())
+        newest.write_bytes(newest.read_bytes()[:-5])
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [point.step for point in events.Tensors("dev/samples/text_summary")] == [1, 2]
+    assert [point.step for point in events.Scalars("train/loss")] == [1, 2, 3]
+
+
+def test_a_record_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    import signal
+
+    file = Appender(tmp_path / "a", fresh=True)
+    file.write(b"x" * 1000)
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
+    try:
+        with pytest.raises(NmtError, match=r"a: cannot be written: File too large\. Free space on that disk"):
+            file.write(b"y" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    file.write(b"z")
+    file.close()
+    assert (tmp_path / "a").read_bytes() == b"x" * 1000 + b"z"

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from nmt.model import selection
-from nmt.model.selection import BLOCK, Selection, best_of_blocks
+from nmt.model.products import PackedLinear
+from nmt.model.selection import BLOCK, Selection, best_of_blocks, padded
+
+
+def make_selection(output: nn.Linear, banned: list[int]) -> Selection:
+    return Selection(PackedLinear(*padded(output)), output.out_features, banned, torch.device("cpu"))
 
 
 def plain(output: nn.Linear, readout_NR: Tensor, before_N: Tensor, beam: int, width: int, banned: list[int]) -> Tensor:
@@ -28,9 +33,7 @@ def test_the_best_are_those_of_a_plain_log_softmax(vocabulary: int, beam: int, w
     torch.manual_seed(vocabulary + beam)
     output = nn.Linear(6, vocabulary, dtype=dtype)
     readout_NR, before_N = 3 * torch.randn(4 * beam, 6, dtype=dtype), -torch.rand(4 * beam, dtype=dtype)
-    best_BC, parents_BC, tokens_BC = Selection(output, [0, 2], torch.device("cpu")).best(
-        readout_NR, before_N, beam, width
-    )
+    best_BC, parents_BC, tokens_BC = make_selection(output, [0, 2]).best(readout_NR, before_N, beam, width)
     torch.testing.assert_close(best_BC, plain(output, readout_NR, before_N, beam, width, [0, 2]))
     totals_BKV = (output(readout_NR).log_softmax(-1) + before_N.unsqueeze(1)).view(4, beam, vocabulary)
     found = totals_BKV[torch.arange(4).unsqueeze(1), parents_BC, tokens_BC]
@@ -58,24 +61,22 @@ def test_equal_values_are_found_as_often_as_they_are_there() -> None:
 def test_rows_at_a_time_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     output, readout_NR = nn.Linear(6, 150), torch.randn(21, 6)
-    whole = Selection(output, [0], torch.device("cpu")).best(readout_NR, -torch.rand(21), 3, 6)
+    whole = make_selection(output, [0]).best(readout_NR, -torch.rand(21), 3, 6)
     torch.manual_seed(1)
     output, readout_NR = nn.Linear(6, 150), torch.randn(21, 6)
     monkeypatch.setattr(selection, "ROWS", 7)
-    parts = Selection(output, [0], torch.device("cpu")).best(readout_NR, -torch.rand(21), 3, 6)
+    parts = make_selection(output, [0]).best(readout_NR, -torch.rand(21), 3, 6)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other)
 
 
 @torch.no_grad()
-def test_frozen_weights_change_nothing_and_others_may_change() -> None:
+@pytest.mark.parametrize("shift", [-200.0, -50.0, 0.0, 50.0, 200.0])
+def test_logits_of_any_size_are_normalised(shift: float) -> None:
     output, readout_NR, before_N = nn.Linear(6, 150), torch.randn(4, 6), -torch.rand(4)
-    frozen, free = (Selection(output, [0], torch.device("cpu"), kind) for kind in (True, False))
-    for one, other in zip(frozen.best(readout_NR, before_N, 2, 4), free.best(readout_NR, before_N, 2, 4), strict=True):
-        torch.testing.assert_close(one, other)
-    output.weight.data.mul_(2)
-    best_BC, _, _ = free.best(readout_NR, before_N, 2, 4)
-    torch.testing.assert_close(best_BC, plain(output, readout_NR, before_N, 2, 4, [0]))
+    output.bias.add_(shift)
+    best_BC, _, _ = make_selection(output, [0]).best(readout_NR, before_N, 2, 4)
+    torch.testing.assert_close(best_BC, plain(output, readout_NR, before_N, 2, 4, [0]), atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
@@ -83,7 +84,7 @@ def test_a_banned_word_that_takes_nearly_all_probability_still_counts() -> None:
     output = nn.Linear(2, 9)
     output.bias[0] = 500.0
     readout_NR, before_N = torch.randn(3, 2), torch.zeros(3)
-    best_BC, _, tokens_BC = Selection(output, [0], torch.device("cpu")).best(readout_NR, before_N, 1, 4)
+    best_BC, _, tokens_BC = make_selection(output, [0]).best(readout_NR, before_N, 1, 4)
     torch.testing.assert_close(best_BC, plain(output, readout_NR, before_N, 1, 4, [0]))
     assert 0 not in tokens_BC
 
@@ -93,7 +94,7 @@ def test_half_precision_is_normalised_in_float32() -> None:
     torch.manual_seed(2)
     output = nn.Linear(8, 100, dtype=torch.bfloat16)
     readout_NR = torch.randn(4, 8, dtype=torch.bfloat16)
-    best_BC, _, _ = Selection(output, [0], torch.device("cpu")).best(readout_NR, torch.zeros(4), 2, 4)
+    best_BC, _, _ = make_selection(output, [0]).best(readout_NR, torch.zeros(4), 2, 4)
     expected_NV = output(readout_NR).float().log_softmax(-1)
     expected_NV[:, 0] = -math.inf
     torch.testing.assert_close(best_BC, expected_NV.view(2, -1).topk(4).values)
@@ -101,7 +102,7 @@ def test_half_precision_is_normalised_in_float32() -> None:
 
 def test_searches_in_several_threads_may_share_a_selection() -> None:
     torch.manual_seed(1)
-    selection = Selection(nn.Linear(6, 200), [0], torch.device("cpu"))
+    selection = make_selection(nn.Linear(6, 200), [0])
     work = [(torch.randn(rows, 6), torch.zeros(rows)) for rows in (8, 12, 4, 8)]
     with torch.inference_mode():
         expected = [selection.best(*one, 4, 8) for one in work]

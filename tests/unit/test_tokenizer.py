@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -158,24 +159,41 @@ def test_odd_and_very_long_lines_do_no_harm(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import sys, pathlib
-sys.path[:0] = [sys.argv[2], str(pathlib.Path(sys.argv[2]) / "tests/unit")]
+import os, sys, pathlib
+folder, root, cores = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+sys.path[:0] = [root, str(pathlib.Path(root) / "tests/unit")]
+import numpy as np
 from test_tokenizer import corpus
 from nmt.config import TokenizerConfig
+from nmt.data.sampling import SubwordSampling
+from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.data.tokenizer import Tokenizers
+src, tgt = corpus(), corpus(seed=2)
 config = TokenizerConfig(vocab_size=60, sample_sentences=100)
-Tokenizers.train(pathlib.Path(sys.argv[1]), lambda: zip(corpus(), corpus(seed=2)), config)
+tokenizers, _ = Tokenizers.train(folder, lambda: zip(src, tgt), config)
+with CorpusWriter(folder / "pairs.arrow") as writer:
+    writer.write(tokenizers.src.encode(src), tokenizers.tgt.encode(tgt), src, tgt)
+pairs = SubwordSampling(EncodedCorpus(folder / "pairs.arrow"), tokenizers, "unigram", 0.2, 1, 100).epoch(2)
+every = np.arange(len(pairs))
+(folder / "drawn").write_bytes(pairs.src_flat(every).tobytes() + pairs.tgt_flat(every).tobytes())
 """
 
 
-def test_the_same_text_gives_the_same_vocabulary_in_every_process(tmp_path: Path) -> None:
-    models = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        root = str(Path(__file__).parents[2])
-        subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / name), root], check=True)
-        models.append((tmp_path / name / "joint.model").read_bytes())
-    assert models[0] == models[1]
+def test_the_same_text_gives_the_same_vocabulary_and_the_same_draws_in_every_process(tmp_path: Path) -> None:
+    """Whatever its cores, the threads it is told to use, and the order of its sets."""
+    found = []
+    for name, cores in (("1", "1"), ("77", "64")):
+        folder = tmp_path / name
+        folder.mkdir()
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(folder), str(Path(__file__).parents[2]), cores],
+            env=os.environ | {"PYTHONHASHSEED": name, "OMP_NUM_THREADS": cores},
+            check=True,
+        )
+        found.append([(folder / file).read_bytes() for file in ("joint.model", "pairs.arrow", "drawn")])
+    assert found[0] == found[1]
 
 
 def test_learning_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The GRU loops of a CPU against torch's own GRU: the same states and gradients."""
+"""The loops of a CPU against torch's own GRU and LSTM: the same states and gradients."""
 
 from __future__ import annotations
 
@@ -7,29 +7,39 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.model.gru import Packing, gru_states
+from nmt.model.packed import Packing, packed_states
 
 LENGTHS = torch.tensor([4, 2, 6, 6, 1])
 WIDTH = 7  # one position more than any sentence has
 
 
-def torchs_states(layer: nn.GRU, x: torch.Tensor, start: torch.Tensor | None, lengths: torch.Tensor) -> torch.Tensor:
+def torchs_states(
+    layer: nn.RNNBase, x: torch.Tensor, start: torch.Tensor | None, lengths: torch.Tensor
+) -> torch.Tensor:  # fmt: skip
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    states: torch.Tensor = pad_packed_sequence(layer(packed, start)[0], batch_first=True, total_length=x.shape[1])[0]
+    first: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = start
+    if start is not None and isinstance(layer, nn.LSTM):
+        c, h = start.chunk(2, -1)
+        first = (h.contiguous(), c.contiguous())
+    states: torch.Tensor = pad_packed_sequence(layer(packed, first)[0], batch_first=True, total_length=x.shape[1])[0]
     return states
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_states_and_gradients_equal_those_of_torchs_gru(
-    bidirectional: bool, started: bool, dtype: torch.dtype, tolerance: float
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_states_and_gradients_equal_those_of_torchs_layers(
+    kind: type[nn.RNNBase], bidirectional: bool, started: bool, dtype: torch.dtype, tolerance: float
 ) -> None:
     torch.manual_seed(1)
-    layer = nn.GRU(5, 4, batch_first=True, bidirectional=bidirectional).to(dtype)
+    layer = kind(5, 4, batch_first=True, bidirectional=bidirectional).to(dtype)
     x = torch.randn(len(LENGTHS), WIDTH, 5, dtype=dtype, requires_grad=True)
-    start = torch.randn(1 + bidirectional, len(LENGTHS), 4, dtype=dtype, requires_grad=True) if started else None
-    own = gru_states(layer, x, start, Packing.of(LENGTHS, WIDTH, bidirectional=bidirectional))
+    start = None
+    if started:
+        values = 4 if kind is nn.GRU else 8  # an LSTM's memory cell and h
+        start = torch.randn(1 + bidirectional, len(LENGTHS), values, dtype=dtype, requires_grad=True)
+    own = packed_states(layer, x, start, Packing.of(LENGTHS, WIDTH, bidirectional=bidirectional))
     theirs = torchs_states(layer, x, start, LENGTHS)
     torch.testing.assert_close(own, theirs, rtol=tolerance, atol=tolerance)
     assert (own[torch.arange(WIDTH) >= LENGTHS.unsqueeze(1)] == 0).all()
@@ -44,7 +54,7 @@ def test_states_and_gradients_equal_those_of_torchs_gru(
 def test_no_gradient_is_made_for_an_input_that_needs_none() -> None:
     layer = nn.GRU(3, 2, batch_first=True)
     x = torch.randn(len(LENGTHS), WIDTH, 3)
-    gru_states(layer, x, None, Packing.of(LENGTHS, WIDTH, bidirectional=False)).sum().backward()
+    packed_states(layer, x, None, Packing.of(LENGTHS, WIDTH, bidirectional=False)).sum().backward()
     assert x.grad is None
     assert all(parameter.grad is not None for parameter in layer.parameters())
 

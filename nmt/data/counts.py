@@ -1,0 +1,108 @@
+"""What the data report says of the text of a split: lengths, unknown pieces, and a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.data.store import Rows
+from nmt.data.tokenizer import UNK, Tokenizer
+
+COLUMNS = 20  # of a histogram, at most
+EXAMPLES = 10  # unknown characters that are named
+
+
+class PieceCounts:
+    """Pieces a sentence, of one side."""
+
+    def __init__(self) -> None:
+        self.sentences = 0
+        self.pieces = 0
+        self.unknown = 0
+        self.lengths: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)  # sentences by their number of pieces
+
+    @property
+    def longest(self) -> int:
+        """The pieces of the longest sentence."""
+        return len(self.lengths) - 1
+
+    def add(self, rows: Rows) -> None:
+        """Count encoded sentences."""
+        self.sentences += len(rows)
+        self.pieces += len(rows.values)
+        self.unknown += int(np.count_nonzero(rows.values == UNK))
+        lengths = np.bincount(rows.lengths, minlength=len(self.lengths))
+        lengths[: len(self.lengths)] += self.lengths
+        self.lengths = lengths
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures."""
+        return {
+            "pieces": self.pieces,
+            "mean": round(self.pieces / max(self.sentences, 1), 2),
+            "max": self.longest,
+            "unknown": self.unknown,
+            "unknown_rate": round(self.unknown / max(self.pieces, 1), 6),
+        }
+
+
+def histogram(sides: dict[str, PieceCounts]) -> dict[str, Any]:
+    """Return how many sentences have how many pieces, both sides in columns of one width: 1, 2, 5, 10, 20, 50, …
+
+    The first column is of the lengths 1 to `width`, the next ones follow; sentences without pieces are in none.
+    """
+    longest = max(counts.longest for counts in sides.values())
+    widths = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
+    width = next(width for width in widths if width * COLUMNS >= longest)
+    columns = -(-longest // width)
+    found: dict[str, Any] = {"width": width}
+    for side, counts in sides.items():
+        padded = np.zeros(columns * width, dtype=np.int64)
+        padded[: counts.longest] = counts.lengths[1:]
+        found[side] = padded.reshape(columns, width).sum(axis=1).tolist()
+    return found
+
+
+class UnknownCharacters:
+    """The characters of one side that no piece covers, counted."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._counts: Counter[str] = Counter()
+
+    def add(self, texts: Sequence[str], rows: Rows) -> None:
+        """Count those of sentences with their pieces; only sentences with an unknown one are looked at."""
+        sentences = np.repeat(np.arange(len(rows)), rows.lengths)[rows.values == UNK]
+        for spans in self._tokenizer.encode_spans([texts[number] for number in np.unique(sentences)]):
+            for piece, (begin, end) in zip(spans.ids, spans.ranges):
+                if piece == UNK:  # it stands for a run of them, at times with the blank before it
+                    self._counts.update(spans.text[begin:end].replace(" ", ""))
+
+    def report(self) -> dict[str, Any]:
+        """Return how many different ones there are, and how often the most frequent ones occur."""
+        return {"unknown_characters": len(self._counts), "most_unknown": dict(self._counts.most_common(EXAMPLES))}
+
+
+class Checksum:
+    """A hash of texts and links in their order: the same for the same data, however it is cut into batches."""
+
+    def __init__(self) -> None:
+        self._columns = [hashlib.blake2b(digest_size=16) for _ in range(4)]
+
+    def add(self, src: Sequence[str], tgt: Sequence[str], links: Rows | None) -> None:
+        """Take in pairs, and the links between their pieces."""
+        columns = ["\n".join([*texts, ""]).encode() for texts in (src, tgt)]
+        if links is not None:
+            columns += [numbers.astype("<i4").tobytes() for numbers in (links.lengths, links.values)]
+        for column, more in zip(self._columns, columns):
+            column.update(more)
+
+    def report(self) -> str:
+        """Return the hash."""
+        return hashlib.blake2b(b"".join(column.digest() for column in self._columns), digest_size=16).hexdigest()

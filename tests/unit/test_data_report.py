@@ -1,0 +1,82 @@
+"""The data report: how it is put, and when two of them are of the same data."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from nmt.data.report import drops_text, format_report, same_data
+
+SIDE = {"pieces": 30, "mean": 10.0, "max": 12, "unknown": 3, "unknown_rate": 0.1}
+UNKNOWN = {"unknown_characters": 7, "most_unknown": {"ж": 1200, "\x1b": 4, "\u0301": 3, "\u00a0": 2, "中": 2, "文": 1}}
+
+
+def report() -> dict[str, Any]:
+    split = {"read": 3, "kept": 3, "dropped": {}, "sources": ["f"], "unit": "line", "checksum": "1"}
+    split |= {"lengths": {"width": 5, "src": [1, 0, 2], "tgt": [0, 2, 1]}}
+    held_out = split | {"src": SIDE | UNKNOWN, "tgt": SIDE | {"unknown_characters": 0, "most_unknown": {}}}
+    return {
+        "languages": {"src": "en", "tgt": "de"},
+        "vocabulary": {"joint": True, "model_type": "bpe", "src": 40, "tgt": 40, "lines": 6},
+        "train": split | {"src": dict(SIDE), "tgt": dict(SIDE), "repeated": {"count": 0, "first": [], "share": 0.0}},
+        "dev": copy.deepcopy(held_out) | {"checksum": "2"},
+        "test": copy.deepcopy(held_out) | {"checksum": "3"},
+        "where": "here",
+        "cached": False,
+    }
+
+
+def test_unknown_characters_that_cannot_be_seen_are_shown_by_number() -> None:
+    shown = format_report(report())
+    assert "unknown 10.00% src ('ж' 1,200, U+001B 4, U+0301 3, U+00A0 2, '中' 2, …), 10.00% tgt\n" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_histogram_is_one_character_a_column() -> None:
+    shown = format_report(report()).splitlines()
+    assert "         src |▄ █| 1 to 15, 5 pieces a column, at most 2 pairs in one" in shown
+    assert "         tgt | █▄| 1 to 15, 5 pieces a column, at most 2 pairs in one" in shown
+
+
+def test_lines_of_dropped_pairs_are_named_by_source_if_there_are_several() -> None:
+    train = report()["train"]
+    first = [{"source": label, "line": line} for label, line in (("f", 2), ("f", 9), ("g", 1))]
+    train["dropped"] = {"empty": {"count": 3, "first": first}, "too long": {"count": 5, "first": first[:1]}}
+    assert drops_text(train) == "3 dropped as empty (lines 2, 9; line 1); 5 dropped as too long (line 2, …)"
+    train["sources"] = ["f", "g"]
+    assert drops_text(train) == "3 dropped as empty (f: lines 2, 9; g: line 1); 5 dropped as too long (f: line 2, …)"
+
+
+def test_where_it_lies_and_how_long_it_took_are_not_the_data() -> None:
+    now = report() | {"where": "there", "cached": True, "seconds": {"total": 3}, "format": 99, "warnings": ["new"]}
+    now["train"] |= {"sources": ["elsewhere"], "gained": 5}
+    assert same_data(report(), now)
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_other_pairs_are_other_data(split: str) -> None:
+    now = report()
+    now[split]["checksum"] = "another"
+    assert not same_data(report(), now)
+    assert not same_data(report(), report() | {"test": None})
+    assert same_data(report() | {"test": None}, report() | {"test": None})
+
+
+def test_a_report_without_checksums_is_compared_by_its_numbers() -> None:
+    before = report()
+    before["format"] = 1
+    for split in ("train", "dev", "test"):
+        del before[split]["checksum"]
+    assert same_data(before, report())
+    for part in (("dev", "kept"), ("train", "src", "pieces"), ("test", "tgt", "max"), ("dev", "tgt", "unknown")):
+        other = copy.deepcopy(before)
+        place: Any = other
+        for key in part[:-1]:
+            place = place[key]
+        place[part[-1]] += 1
+        assert not same_data(other, report()), part
+    guided = report()
+    guided["train"]["alignments"] = {"links": 5}
+    assert not same_data(before, guided)
