@@ -99,7 +99,7 @@ def message_kind(message: str) -> str:
         "no column", "surrogate", "not valid CSV", r"\d+ fields", "no Parquet", "missing", "holds values of type",
         r"has [\d,]+ lines",
         "no sentence", "nothing to draw", "is no link", "names word", "every line is blank", "must be aligned",
-        "more lines", "vocab_size", "nothing to learn", "counted from",
+        "no pairs in", "vocab_size", "nothing to learn", "counted from",
     ]  # fmt: skip
     return next((kind for kind in kinds if re.search(kind, message)), f"other: {message[:60]}")
 
@@ -230,6 +230,8 @@ def invoke(place: Workplace, *args: object, stdin: bytes | None = None) -> tuple
         code = end.code
     finally:
         sys.stdin, sys.stdout, sys.stderr = before
+    if code in (130, 143):  # a signal is for the whole run
+        sys.exit(code)
     out, errors = data[1].getvalue(), data[2].getvalue().decode("utf-8")
     if not code:
         return out, None
