@@ -10,8 +10,9 @@ splitting into pieces, the search and putting the text together are. Tokens are 
 
 The bound is taken in the same process: in each step of the very same search, for its N = K x live sentences rows, each
 product of a weight matrix of the decoder and of the output, and for all real source tokens of a batch those of the
-encoder and of the keys; nothing between the products, no attention, no padding. The products are the search's own, as
-fast as nmt has them, and with int8 those of the steps are int8. Translations and products take turns; medians of the
+encoder and of the keys; nothing between the products, no attention, no padding. The products are as fast as
+nmt has them (packed once), with int8 those of the steps are int8, and the previous word is multiplied too, which the
+search looks up in a table instead. Translations and products take turns; medians of the
 repeats. The ratio is the share of the bound's speed.
 """
 

@@ -120,39 +120,48 @@ def additive_scores(
     values = GPU_PAIRS if query_BKA.is_cuda else PAIRS
     some_queries = max(1, min(queries, values // (width * size)))
     sentences = max(1, values // (some_queries * width * size))
-    powers = KeyPowers(keys_BSA) if coverage_BKS is None and devices.on_cpu(keys_BSA) else None
-    by_powers = powers is not None and powers.fit(query_BKA)
-    if powers is not None and by_powers:
-        query_BKA, keys_BSA, one = doubled_powers(query_BKA), powers.values, v_A.new_ones(())
+    # For a single query as many powers are taken of keys as tanh of pairs.
+    pays = coverage_BKS is None and batch * queries > 1 and devices.on_cpu(keys_BSA)
+    powers = KeyPowers(keys_BSA) if pays else None
+    if powers is not None and not powers.fit(query_BKA):
+        powers = None
+    if powers is not None:
+        query_BKA, keys_BSA = doubled_powers(query_BKA), powers.values
     scores_BKS = query_BKA.new_empty(batch, queries, width)
     for first in range(0, batch, sentences):
         for k in range(0, queries, some_queries):
             part = (slice(first, first + sentences), slice(k, k + some_queries))
             keys_BKSA, query_BKSA = keys_BSA[part[0]].unsqueeze(1), query_BKA[part].unsqueeze(2)
-            if by_powers:
-                scores_BKS[part] = torch.addcmul(one, keys_BKSA, query_BKSA).reciprocal_() @ v_A
+            if powers is not None:
+                scores_BKS[part] = powers.logistic(keys_BKSA, query_BKSA) @ v_A
                 continue
             pairs_BKSA = keys_BKSA + query_BKSA
             if coverage_BKS is not None and u_A is not None:
                 pairs_BKSA.addcmul_(coverage_BKS[part].unsqueeze(3), u_A)
             scores_BKS[part] = pairs_BKSA.tanh_() @ v_A
-    return scores_BKS.mul_(-2).add_(v_A.sum()) if by_powers else scores_BKS
+    return scores_BKS if powers is None else scores_BKS.mul_(-2).add_(v_A.sum())
 
 
 class KeyPowers:
-    """exp(2 key): r = σ(-2 (query + key)) is 1 / (1 + exp(2 query) exp(2 key)).
+    """exp(2 key) of float32 or float64: r = σ(-2 (query + key)) is 1 / (1 + exp(2 query) exp(2 key)).
 
     A power for each query and each key instead of one for each pair: on a CPU several times faster, and as exact as the
     sum of the pair is, as long as the powers stay within float32.
     """
 
     def __init__(self, keys: Tensor) -> None:
-        self.largest = _largest(keys)
+        # Of a smaller type too few would fit.
+        self.largest = _largest(keys) if keys.dtype in (torch.float32, torch.float64) else math.inf
         self.values = doubled_powers(keys)
+        self.one = keys.new_ones(())
 
     def fit(self, query: Tensor) -> bool:
         """Whether the powers of these queries may be multiplied with those of the keys."""
         return self.largest + _largest(query) < LARGEST_SUM
+
+    def logistic(self, key_powers: Tensor, query_powers: Tensor, out: Tensor | None = None) -> Tensor:
+        """r of pairs, from their powers."""
+        return torch.addcmul(self.one, key_powers, query_powers, out=out).reciprocal_()
 
 
 def _largest(values: Tensor) -> float:

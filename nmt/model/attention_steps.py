@@ -63,7 +63,6 @@ class AdditiveSteps(AttentionSteps):
         self.pairs_BSA = torch.empty_like(keys_BSA)
         self.coverage_BS = torch.zeros_like(keys_BSA[:, :, 0]) if u_A is not None else None
         self.factor_A = 4 * v_A  # that of all gradients, as a quarter of the slope is summed
-        self.one = v_A.new_ones(())
         self.key_powers: KeyPowers | None = None
         if u_A is None and devices.on_cpu(keys_BSA):
             self.key_powers = KeyPowers(keys_BSA)
@@ -72,7 +71,7 @@ class AdditiveSteps(AttentionSteps):
         """r of each pair of a step."""
         if self.key_powers is not None and self.key_powers.fit(query_BA):
             query_B1A = doubled_powers(query_BA).unsqueeze(1)
-            return torch.addcmul(self.one, self.key_powers.values, query_B1A, out=self.pairs_BSA).reciprocal_()
+            return self.key_powers.logistic(self.key_powers.values, query_B1A, out=self.pairs_BSA)
         pairs_BSA = torch.add(self.keys_BSA, query_BA.unsqueeze(1), out=self.pairs_BSA)
         if coverage_BS is not None and self.u_A is not None:
             pairs_BSA.addcmul_(coverage_BS.unsqueeze(2), self.u_A)

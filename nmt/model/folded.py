@@ -34,19 +34,21 @@ TABLE = 2**26  # values of a table at most: 256 MiB
 class WordTable(nn.Module):
     """What a step needs of each word, [V, W]; computed anew from the embedding where the table would be too large."""
 
-    def __init__(self, embedding: nn.Embedding, weight_WD: Tensor, bias_W: Tensor) -> None:
+    def __init__(self, embedding: nn.Embedding, weight_WD: Tensor, bias_W: Tensor, product: Product) -> None:
         super().__init__()
-        self.embedding, self.weight_WD, self.bias_W = embedding, weight_WD, bias_W
+        self.embedding = embedding
         self.table_VW: Tensor | None = None
         if embedding.num_embeddings * len(weight_WD) <= TABLE:
-            self.table_VW = self._of(embedding.weight.detach())
-
-    def _of(self, embedded_ND: Tensor) -> Tensor:
-        return nn.functional.linear(embedded_ND, self.weight_WD, self.bias_W)
+            self.table_VW = nn.functional.linear(embedding.weight.detach(), weight_WD, bias_W)
+        else:
+            self.product = product(weight_WD, bias_W)
 
     def forward(self, ids_N: Tensor) -> Tensor:
         """The rows of `ids_N`, [N, W]."""
-        return self._of(self.embedding(ids_N)) if self.table_VW is None else self.table_VW.index_select(0, ids_N)
+        if self.table_VW is not None:
+            return self.table_VW.index_select(0, ids_N)
+        words_NW: Tensor = self.product(self.embedding(ids_N))
+        return words_NW
 
 
 class FoldedCell(nn.Module):
@@ -134,5 +136,5 @@ def folded(model: Seq2Seq, int8: bool = False) -> Seq2Seq:
             decoder.readout = product(readout.weight, readout.bias)
     for index, layer in enumerate(decoder.rnn.layers):
         decoder.rnn.layers[index] = FoldedCell(layer, product, words=0 if index else size)
-    result.tgt_embedding = WordTable(model.tgt_embedding, torch.cat(weights), torch.cat(biases))  # type: ignore[assignment]
+    result.tgt_embedding = WordTable(model.tgt_embedding, torch.cat(weights), torch.cat(biases), product)  # type: ignore[assignment]
     return result

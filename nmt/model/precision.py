@@ -32,15 +32,11 @@ def product_dtype(dtype: torch.dtype) -> torch.dtype:
     return _rounded.get() or dtype
 
 
-def large_product(layer: nn.Module, x: Tensor) -> Tensor:
+def large_product(layer: nn.Linear, x: Tensor) -> Tensor:
     """`layer(x)` as a large product: factors and their gradients rounded within `products_in`, the result in x's type.
 
-    For products over many rows at once; each call rounds the weights anew. A layer of `nmt.model.products` has its
-    weights in another form, which it multiplies by itself.
+    For products over many rows at once; each call rounds the weights anew.
     """
-    if not isinstance(layer, nn.Linear):
-        product: Tensor = layer(x)
-        return product
     return large_linear(x, layer.weight, layer.bias)
 
 

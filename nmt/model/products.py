@@ -28,13 +28,14 @@ class PackedLinear(nn.Module):
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__()
         self.out_features = len(weight_OI)
-        self.bias_O = None if bias_O is None else bias_O.detach()
+        self.bias_O = None if bias_O is None else bias_O.detach().clone()
         weight_OI, on_cpu = weight_OI.detach(), devices.on_cpu(weight_OI)
         self.in_own_order = on_cpu and weight_OI.dtype == torch.float32 and onednn_is_here()
         if self.in_own_order:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI)
         else:
-            self.weight = weight_OI.t().contiguous() if on_cpu else weight_OI.t()
+            kept_OI = weight_OI.clone()
+            self.weight = kept_OI.t().contiguous() if on_cpu else kept_OI.t()
 
     def forward(self, *parts: Tensor) -> Tensor:
         """The input is [..., I], its parts side by side, the result [..., O]."""
@@ -58,7 +59,7 @@ class QuantizedLinear(nn.Module):
         scale_O1 = largest_O1.clamp_(min=torch.finfo(weight_OI.dtype).tiny) / weight_levels(self.engine)
         self.weight_OI = (weight_OI.detach() / scale_O1).round_().to(torch.int8)
         self.scale_O = scale_O1.squeeze(1)
-        self.bias_O = torch.zeros_like(self.scale_O) if bias_O is None else bias_O.detach()
+        self.bias_O = torch.zeros_like(self.scale_O) if bias_O is None else bias_O.detach().clone()
         self.multiply = _ENGINES[self.engine](self.weight_OI, self.scale_O)
 
     def forward(self, *parts: Tensor) -> Tensor:

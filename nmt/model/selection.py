@@ -1,6 +1,6 @@
 """The output projection of a search step, reduced at once to the best continuations of each sentence.
 
-Logits are made for some rows at a time in one array that is used again: it stays in the processor's cache, and no array
+On a CPU logits are made for some rows at a time, and no array
 of all rows is ever made. The best of a row lie in the blocks of columns with the largest maxima, so only those blocks
 are sorted.
 

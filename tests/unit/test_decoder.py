@@ -41,6 +41,22 @@ def test_forward_equals_repeated_steps_in_values_and_gradients(name: str, dtype:
         torch.testing.assert_close(fast, plain, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("name", ["bahdanau", "luong-concat-feed-lstm-2"])
+def test_loops_equal_repeated_steps_where_keys_are_too_large_for_their_powers(name: str) -> None:
+    model = small_model(name)
+    with torch.no_grad():
+        for layer in (model.decoder.attention.key, model.decoder.attention.query):
+            layer.weight.mul_(300)
+    results = []
+    for readouts, weights in (model(*small_batch()), step_by_step(model)):
+        model.zero_grad()
+        (readouts.square().sum() + (weights * weights.cumsum(-1)).sum()).backward()
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        results.append([readouts.detach(), weights.detach(), *gradients])
+    for fast, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", DECODERS)
 def test_gradients_of_the_whole_model_equal_numerical_ones(name: str) -> None:
     model = small_model(name)

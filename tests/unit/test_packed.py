@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.model import packed
 from nmt.model.packed import Packing, packed_states
 
 LENGTHS = torch.tensor([4, 2, 6, 6, 1])
@@ -51,11 +52,18 @@ def test_states_and_gradients_equal_those_of_torchs_layers(
         torch.testing.assert_close(ours, torchs, rtol=tolerance, atol=tolerance)
 
 
-def test_no_gradient_is_made_for_an_input_that_needs_none() -> None:
+def test_no_gradient_is_made_for_an_input_that_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    unpacked = packed._unpacked
+    monkeypatch.setattr(packed, "_unpacked", lambda *args: made.append(1) or unpacked(*args))
     layer = nn.GRU(3, 2, batch_first=True)
     x = torch.randn(len(LENGTHS), WIDTH, 3)
-    packed_states(layer, x, None, Packing.of(LENGTHS, WIDTH, bidirectional=False)).sum().backward()
-    assert x.grad is None
+    states = packed_states(layer, x, None, Packing.of(LENGTHS, WIDTH, bidirectional=False))
+    made.clear()
+    states.sum().backward()
+    assert not made
+    packed_states(layer, x.requires_grad_(), None, Packing.of(LENGTHS, WIDTH, bidirectional=False)).sum().backward()
+    assert made
     assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
