@@ -21,6 +21,7 @@ def whole(value: Any) -> Any:
 
 # Mistaken for codes of languages that BLEU has tokenizers of their own for: its scores would be wrong.
 _MISTAKEN = {"cn": "zh", "chi": "zh", "chinese": "zh", "jp": "ja", "japanese": "ja", "kr": "ko", "korean": "ko"}
+_OTHERWISE = {"kr": " (and kau for Kanuri)"}
 
 
 def _language(code: str) -> str:
@@ -30,8 +31,8 @@ def _language(code: str) -> str:
     meant = _MISTAKEN.get(re.split("[-_]", code.lower())[0])
     if meant is not None:
         raise ValueError(
-            f"must be the code of the language: write {meant}, not {code!r}; columns of that name are given by "
-            "src_column and tgt_column"
+            f"must be the code of the language: write {meant}, not {code!r}{_OTHERWISE.get(code.lower(), '')}; columns "
+            "of that name are given by src_column and tgt_column"
         )
     return code
 

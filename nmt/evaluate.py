@@ -123,16 +123,7 @@ def evaluate_split(
     from nmt.translate import Translator
 
     config = load_config(str(run.config))
-    name, files = split, {}
-    if src is not None and tgt is not None:
-        pairs = read_files(src, tgt)
-        name, files = _file_name(src), {"src": str(src), "tgt": str(tgt)}
-    elif src is not None or tgt is not None:
-        raise NmtError("Files to score come in pairs: give both --src and --tgt, or neither and a --split.")
-    elif pairs is None:
-        pairs = read_split(config, split)
-    if not pairs:
-        raise NmtError(f"{name}: there is no sentence to score.")
+    name, files, pairs = _given(config, split, src, tgt, pairs)
     tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
     name = f"{name}.int8" if int8 else name
@@ -151,6 +142,23 @@ def evaluate_split(
         reporter.warning(doubt)
     _write(run, result, hypotheses)
     return result
+
+
+def _given(
+    config: Config, split: str, src: Path | None, tgt: Path | None, pairs: Sequence[tuple[str, str]] | None
+) -> tuple[str, dict[str, str], Sequence[tuple[str, str]]]:
+    """What is to be scored: its name, the files that it was given as, and its pairs."""
+    name, files = split, {}
+    if src is not None and tgt is not None:
+        pairs = read_files(src, tgt)
+        name, files = _file_name(src), {"src": str(src), "tgt": str(tgt)}
+    elif src is not None or tgt is not None:
+        raise NmtError("Files to score come in pairs: give both --src and --tgt, or neither and a --split.")
+    elif pairs is None:
+        pairs = read_split(config, split)
+    if not pairs:
+        raise NmtError(f"{name}: there is no sentence to score.")
+    return name, files, pairs
 
 
 def _translate(

@@ -145,16 +145,8 @@ def align(
     _check_input(split, src, tgt, src_words, tgt_words, translations, beam)
     _check_options(src is not None and tgt is None, gold, gold_base, gold_reversed, reverse_run, symmetrize)
     outputs = {"--output": output, "--translations": translations}
-    read = {
-        "--checkpoint": checkpoint,
-        "--src": src,
-        "--tgt": tgt,
-        "--src-words": src_words,
-        "--tgt-words": tgt_words,
-        "--gold": gold,
-    }
-    refuse_overwriting(outputs, read)
-
+    read = {"--checkpoint": checkpoint, "--src": src, "--tgt": tgt, "--gold": gold}
+    refuse_overwriting(outputs, read | {"--src-words": src_words, "--tgt-words": tgt_words})
     opened = open_run(run)  # before the heavy imports: a wrong name is told at once
     from nmt.align import Aligner, align_blocks, read_gold, read_input
     from nmt.console import ConsoleReporter

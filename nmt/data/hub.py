@@ -18,6 +18,8 @@ from nmt.errors import NmtError
 # What a library in between raises when there is no connection; some of these classes are private to their packages.
 _NO_CONNECTION = ("OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectTimeout", "ReadTimeout")
 
+_READERS = ("arrow", "csv", "json", "pandas", "parquet", "text", "webdataset", "xml")  # of any `datasets`
+
 
 class HubData:
     """One split of a data set: what identifies its version, and its pairs."""
@@ -71,7 +73,7 @@ class HubData:
             raise NmtError(f"{self.id}: no such folder. `hub` is the id of a data set (owner/name) or a local folder")
         import datasets
 
-        readers = getattr(importlib.import_module("datasets.packaged_modules"), "_PACKAGED_DATASETS_MODULES", ())
+        readers = getattr(importlib.import_module("datasets.packaged_modules"), "_PACKAGED_DATASETS_MODULES", _READERS)
         if not self.is_local and self.id in readers:
             # `datasets` would read whatever files of that kind lie in the current folder.
             raise NmtError(
