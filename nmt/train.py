@@ -68,6 +68,7 @@ def train(
             check_changes(load_config(str(run.config)), config, run, reporter)
         else:
             run.refuse_existing()
+            run.refuse_links_out(run.path)
         device = choose_device(config.training.device)
         check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
         if config.data.train_alignments is not None and config.training.alignment_weight == 0:
