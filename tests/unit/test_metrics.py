@@ -223,9 +223,8 @@ def test_a_validation_that_is_due_again_is_cut_and_the_updates_of_its_step_stay(
         metrics.close()
     steps = [1, 2]
     curves = jsonl_curves(tmp_path / "metrics.jsonl")
-    assert {name: [step for step, _ in points] for name, points in curves.items()} == dict.fromkeys(
-        ("train/loss", "dev/bleu", "dev/loss"), steps
-    )
+    found = {name: [step for step, _ in points] for name, points in curves.items()}
+    assert found == dict.fromkeys(("train/loss", "dev/bleu", "dev/loss"), steps)
     assert_same_curves(tmp_path)
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()

@@ -218,7 +218,7 @@ def test_a_place_that_cannot_be_written_is_told_before_and_when_it_is(tmp_path: 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_told_beforehand(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(NmtError, match="cannot be written: Permission denied"):
+    with pytest.raises(NmtError, match=r"cannot be written: Permission denied\. Make it writable, or write elsewhere"):
         refuse_unwritable(tmp_path / "a.txt")
     tmp_path.chmod(0o700)
 
