@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from typer.testing import CliRunner
 from nmt import __version__, cli, failures
 from nmt.cli.options import refuse_overwriting
 from nmt.console import ConsoleReporter, write_translations
-from nmt.errors import NmtError, unwritable
+from nmt.errors import NmtError
 from nmt.run_dir import RunDir
 from nmt.translate import Candidate, Translation
 
@@ -305,7 +304,7 @@ def test_a_pipe_that_breaks_elsewhere_is_a_failure(monkeypatch: pytest.MonkeyPat
 BUSY = """
 from nmt import cli
 from nmt.console import ConsoleReporter
-from nmt.errors import NmtError, unwritable
+from nmt.errors import NmtError
 
 def work(path):
     with ConsoleReporter() as reporter:
@@ -494,15 +493,3 @@ def test_progress_is_shown_for_a_file_and_kept_from_a_pipe(
     assert result.exit_code == 0
     assert ("lines translated: 2/2 (100%)" in result.stderr) is shown
     assert result.stderr == "" or shown
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
-def test_no_room_is_said_of_a_disk_a_quota_and_a_largest_file(number: int) -> None:
-    error = OSError(number, os.strerror(number))
-    assert failures._outside_cause(error) == f"{os.strerror(number)}. Free some disk space, or write elsewhere."
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_what_may_not_be_written_has_a_way_on(number: int) -> None:
-    message = str(unwritable("a", OSError(number, os.strerror(number))))
-    assert message == f"a: cannot be written: {os.strerror(number)}. Make it writable, or write elsewhere."
