@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _FULL = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 # C0 but for tab and line feed, DEL, C1, the marks that turn the direction of a line, and what is no character.
 _DRIVES_TERMINALS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -45,9 +46,18 @@ def out_of_memory_told(what: Callable[[], str]) -> Iterator[None]:
         raise NmtError(f"out of memory {what()}") from error
 
 
+def is_full(error: OSError) -> bool:
+    """Tell whether there was no room: on a disk, in a quota, or in the largest file that is allowed."""
+    return error.errno in _FULL
+
+
 def unwritable(path: str | os.PathLike[str], error: OSError) -> NmtError:
-    """Return the message for a file that could not be written, and what to do where its disk is full."""
-    remedy = " Free space on that disk, or write elsewhere." if error.errno in _FULL else ""
+    """Return the message for a file that could not be written, and what to do where it is known."""
+    remedy = ""
+    if is_full(error):
+        remedy = " Free space on that disk, or write elsewhere."
+    elif error.errno in _FORBIDDEN:
+        remedy = " Make it writable, or write elsewhere."
     return NmtError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}.{remedy}")
 
 

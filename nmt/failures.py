@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import sys
@@ -17,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from nmt import __version__
-from nmt.errors import NmtError, is_out_of_memory, printable
+from nmt.errors import NmtError, is_full, is_out_of_memory, printable
 
 REPORT = (
     "This is a defect of nmt, not a mistake of yours. Please report it to the issue tracker of nmt-trainer, "
@@ -99,7 +98,7 @@ def _outside_cause(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}."
     if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         return f"the name of a file or folder is not UTF-8: {error.object[-200:]!a}. Rename it."
-    if isinstance(error, OSError) and error.errno is not None and error.strerror == os.strerror(28):
+    if isinstance(error, OSError) and is_full(error):
         return f"{error.strerror}. Free some disk space, or write elsewhere."
     return None
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO
 
 from nmt.errors import NmtError, unwritable
 
@@ -25,16 +24,16 @@ if sys.platform == "win32":
 
     _FAR = 2**30  # what is locked cannot be read there: a byte behind all that is written
 
-    def _lock(stream: IO[str], exclusive: bool) -> None:
-        os.lseek(stream.fileno(), _FAR, os.SEEK_SET)
-        msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+    def _lock(descriptor: int, exclusive: bool) -> None:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _lock(stream: IO[str], exclusive: bool) -> None:
+    def _lock(descriptor: int, exclusive: bool) -> None:
         # Of the open file, not of the process: a second training in one process is refused as well. On NFS the kernel
         # makes it a lock of the server's, which needs the file open for writing.
-        fcntl.flock(stream, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -47,26 +46,33 @@ def held(file: Path) -> Iterator[bool]:
     Raises:
         NmtError: if another process holds it, named in the message, or the file cannot be written.
     """
+    # A link of this name may lead to any file of this user, and what is locked is emptied.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
-        stream = file.open("a+", encoding="utf-8")
+        descriptor = os.open(file, flags, 0o666)
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NmtError(f"{file}: this is a link, and nothing is written through it. Remove it.") from error
         raise unwritable(file, error) from error
-    with stream:
-        locked = _acquire(file, stream)
+    try:
+        locked = _acquire(file, descriptor)
         try:
-            stream.truncate(0)
-            stream.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}) + "\n")
-            stream.flush()
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+            os.write(descriptor, json.dumps(holder).encode() + b"\n")
         except OSError as error:
             raise unwritable(file, error) from error
         yield locked
+    finally:
+        os.close(descriptor)
 
 
-def _acquire(file: Path, stream: IO[str]) -> bool:
+def _acquire(file: Path, descriptor: int) -> bool:
     """Take the lock; tell whether there is such a thing."""
     for attempt in range(_ATTEMPTS):
         try:
-            _lock(stream, exclusive=True)
+            _lock(descriptor, exclusive=True)
             return True
         except OSError as error:
             if error.errno in _NEVER:
@@ -86,7 +92,7 @@ def refuse_held(file: Path) -> None:
     """
     try:
         with file.open("r+", encoding="utf-8") as stream:
-            _lock(stream, exclusive=False)
+            _lock(stream.fileno(), exclusive=False)
     except OSError as error:
         if error.errno in _HELD and error.filename is None:
             raise _refusal(file) from None

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import platform
+import shlex
 import subprocess
 import time
 from collections.abc import Sequence
@@ -67,6 +68,7 @@ def train(
             check_changes(load_config(str(run.config)), config, run, reporter)
         else:
             run.refuse_existing()
+            run.refuse_links_out(run.path)
         device = choose_device(config.training.device)
         check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
         if config.data.train_alignments is not None and config.training.alignment_weight == 0:
@@ -100,18 +102,10 @@ def _fit(
     found = checkpoint_to_resume(run, checkpoint) if resume else None
     torch.manual_seed(config.training.seed)
     model = build_model(config.model, data.tokenizers.src.vocab_size, data.tokenizers.tgt.vocab_size).to(device)
-    if found is not None:
-        restore_weights(model, found[1]["model"], found[0])  # before anything of the run is changed
-        make_last(run, found[0])  # before metrics are cut
-    _describe(run, config, data, command)
-    step = found[1]["state"]["step"] if found is not None else None
-    if resume:
-        run.clear_after(step or 0)
-    metrics = MetricsWriter(run.metrics, run.tensorboard, step)
     batches = TrainingBatches(
         data.train, config.training.batch_tokens, config.training.seed, _subword_sampling(config, data)
     )
-    training = Training(model, batches, config.training, device, run, metrics, reporter)
+    training = Training(model, batches, config.training, device, run, reporter)
     parameters = sum(parameter.numel() for parameter in training.parameters)
     reporter.info(
         f"{parameters:,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
@@ -119,45 +113,60 @@ def _fit(
         + ("" if training.precision.rounded is None else ", large products in bfloat16")
     )
     if found is not None:
-        try:
-            _take_up(run, training, *found, reporter)
-        except NmtError:
-            metrics.close()
-            raise
-    else:
+        _take_up(run, training, *found, reporter)
+    _describe(run, config, data, command)  # not before: a checkpoint that is refused leaves the run as it was
+    state = training.state
+    if resume:
+        run.clear_after(state.step)
+    step = state.step if found is not None else None
+    metrics = MetricsWriter(run.metrics, run.tensorboard, step, validation_due=state.validation_due)
+    training.metrics = metrics
+    if found is None:
         if resume:
             reporter.info(f"{run.path}: no checkpoint was saved yet; training starts at the beginning.")
         metrics.text(0, "settings", "```yaml\n" + config_yaml(config) + "```")
     try:
-        if training.state.finished and not training.reopened():
-            reporter.info(f"this run is finished: {training.state.finished}. Nothing is left to train.")
+        if state.finished:
+            reporter.info(f"this run is finished: {state.finished}. Nothing is left to train.")
         else:
             validation = Validation(config, data, model, device, run, metrics, training.signals)
-            state = training.fit(validation)
+            training.fit(validation)
             reporter.info(f"training ended: {state.finished}; best {state.best_score:.2f} at step {state.best_step:,}")
     except BaseException:
         with suppress(NmtError, OSError):  # what ended training is to be told, not that its disk is full here too
-            _record_time(run, training.state)
+            _record_time(run, state)
         raise
     finally:
         metrics.close()
-    _record_time(run, training.state)
+    _record_time(run, state)
 
 
 def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any], reporter: Reporter) -> None:
-    """Puts a training where a checkpoint left it, and the run's folder with it.
+    """Puts a training where a checkpoint left it, and then last.pt and best.pt.
 
     Raises:
-        NmtError: if the checkpoint does not fit the training.
+        NmtError: if the checkpoint does not fit the training, or the run is finished and its best one is gone; nothing
+            of the run has changed then.
     """
+    restore_weights(training.model, content["model"], path)
     with refused_where_it_does_not_fit(path):
         training.restore(content)
+    state = training.state
+    if state.finished and not training.reopened() and best_is_missing(run, content["state"], mend=False):
+        limit = state.finished.split()[0] if state.finished.startswith("max_") else "patience"
+        raise NmtError(
+            f"{run.best}: the best checkpoint, of step {state.best_step:,}, is not there any more, and this run is "
+            f"finished: {state.finished}. Score what it ended with: nmt eval --run {run.quoted} --checkpoint "
+            f"{shlex.quote(str(path))}. Or go on with a larger training.{limit} (--resume, --set)."
+        )
+    make_last(run, path)
     if best_is_missing(run, content["state"]):
         reporter.warning(
-            f"{run.best}: the best checkpoint, of step {training.state.best_step:,}, is not there any more. The next "
+            f"{run.best}: the best checkpoint, of step {state.best_step:,}, is not there any more. The next "
             "validation sets a new one."
         )
-        training.state.best_score, training.state.best_step = -math.inf, 0
+        state.best_score, state.best_step = -math.inf, 0
+    training.note_due()
     reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
 
 

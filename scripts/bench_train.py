@@ -186,7 +186,7 @@ class Trainer:
         self.model = build_model(config.model, VOCABULARY, VOCABULARY).to(self.device)
         nothing = cast(Any, None)  # the data, the run's folder and its metrics: no update uses them
         silent = SilentReporter()
-        self.training = Training(self.model, nothing, config.training, self.device, nothing, nothing, silent)
+        self.training = Training(self.model, nothing, config.training, self.device, nothing, silent)
         self.model.train()
 
     def update(self, batch: Batch) -> None:

@@ -77,8 +77,10 @@ class EventFile:
     torch's `SummaryWriter` writes from a thread: what goes wrong there is told late, and with a traceback of its own.
     """
 
-    def __init__(self, folder: Path, last_step: int | None) -> None:
+    def __init__(self, folder: Path, last_step: int | None, last_without: tuple[str, ...] = ()) -> None:
         """Begin a file; with `last_step` what earlier files have of later steps is cut.
+
+        Of the last step itself what has a name that begins with one of `last_without` is cut, too.
 
         Raises:
             NmtError: if something cannot be written.
@@ -91,7 +93,7 @@ class EventFile:
             earlier = sorted(folder.glob("events.out.tfevents.*"))
             if last_step is not None:
                 for file in earlier:
-                    _cut_events(file, last_step)
+                    _cut_events(file, last_step, last_without)
         except OSError as error:
             raise unwritable(folder, error) from error
         # TensorBoard reads in the order of names: a run that is taken up within a second, or on a machine whose clock
@@ -128,8 +130,8 @@ class EventFile:
         self._file.close()
 
 
-def _cut_events(file: Path, step: int) -> None:
-    """Rewrite an event file without the events after a step, and without a torn end.
+def _cut_events(file: Path, step: int, without: tuple[str, ...]) -> None:
+    """Rewrite an event file without the events after a step, those of some names at that step, and a torn end.
 
     TensorBoard's own way to hide them, a mark in the next file, does not hide texts from every reader of such files.
     """
@@ -146,7 +148,8 @@ def _cut_events(file: Path, step: int) -> None:
             event = Event.FromString(whole[start + 12 : end - 4])
         except DecodeError:
             break
-        if event.step <= step:
+        named = any(value.tag.startswith(without) for value in event.summary.value)
+        if event.step < step or (event.step == step and not named):
             kept += whole[start:end]
         start = end
     if len(kept) < len(whole):

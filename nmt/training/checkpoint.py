@@ -15,6 +15,7 @@ import torch
 from nmt.errors import NmtError, is_out_of_memory, unwritable
 from nmt.run_dir import RunDir, flush_folder, replacing, temporary_beside
 from nmt.training.foreign import what_is_odd
+from nmt.training.metrics import read_metrics
 from nmt.training.state import TrainingState
 
 
@@ -170,6 +171,7 @@ def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, 
             content = f"this checkpoint is of another version of nmt ({error})"
     others = [file for file in (*_by_step(run)[::-1], run.best, run.last) if file.is_file() and file.name != path.name]
     if not others and not path.is_file() and named is None:
+        _refuse_trained(run)
         return None
     for other in others:
         whole = _read(other)
@@ -181,6 +183,23 @@ def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, 
     raise NmtError(
         f"{path}: {content}, and no other checkpoint of this run is whole. Train a new run with another --run-dir."
     )
+
+
+def _refuse_trained(run: RunDir) -> None:
+    """Refuses to start over where checkpoints were saved and are gone: the record of that training would go, too.
+
+    A run that was killed between its first validation and the checkpoint of it has one validation and nothing later.
+    """
+    lines = read_metrics(run.metrics)
+    validated = {line["step"] for line in lines if any(name.startswith("dev/") for name in line)}
+    validated |= {int(file.stem[5:]) for file in run.dev.glob("step_*.txt") if file.stem[5:].isdecimal()}
+    last = max([*validated, *(line["step"] for line in lines)], default=0)
+    scored = any(not file.name.startswith(".") for file in run.eval.glob("*"))
+    if validated and (last > min(validated) or scored):
+        raise NmtError(
+            f"{run.last}: it is gone, and no other checkpoint is there, but this run was trained to step {last:,} at "
+            "least, by its metrics. Put it back, or train a new run with another --run-dir."
+        )
 
 
 def make_last(run: RunDir, path: Path) -> None:
@@ -201,8 +220,10 @@ def _replace(path: Path, name: Path) -> None:
     flush_folder(name.parent)
 
 
-def best_is_missing(run: RunDir, state: dict[str, Any]) -> bool:
+def best_is_missing(run: RunDir, state: dict[str, Any], *, mend: bool = True) -> bool:
     """Sees to it that best.pt is of the step that a checkpoint's state calls the best; whether it cannot be.
+
+    Without `mend` it only looks.
 
     It may be of a later step: training was killed between best.pt and last.pt, or goes on from an older checkpoint.
 
@@ -218,5 +239,6 @@ def best_is_missing(run: RunDir, state: dict[str, Any]) -> bool:
     numbered = run.checkpoints / f"step_{best_step:06d}.pt"
     if isinstance(_read(numbered), str):
         return True
-    _replace(numbered, run.best)
+    if mend:
+        _replace(numbered, run.best)
     return False

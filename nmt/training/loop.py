@@ -41,12 +41,16 @@ Validate = Callable[[int], dict[str, float]]
 class Training:
     """One run of training: the model and everything that changes with it."""
 
+    metrics: (
+        MetricsWriter  # given before `fit`; opened when a checkpoint is known to fit, as opening it cuts the record
+    )
+
     def __init__(
         self, model: Seq2Seq, batches: TrainingBatches, config: TrainingConfig, device: torch.device,
-        run: RunDir, metrics: MetricsWriter, reporter: Reporter,
+        run: RunDir, reporter: Reporter,
     ) -> None:  # fmt: skip
         self.model, self.batches, self.config, self.device = model, batches, config, device
-        self.run, self.metrics, self.reporter = run, metrics, reporter
+        self.run, self.reporter = run, reporter
         self.parameters = trainable_parameters(model)
         self.optimizer = make_optimizer(config.optimizer, self.parameters)
         self.schedule = Schedule(config.schedule, config.optimizer.learning_rate)
@@ -100,6 +104,12 @@ class Training:
             return False
         self.state.finished = ""
         return True
+
+    def note_due(self) -> None:
+        """After a checkpoint was taken up whose budget is spent by now: the last validation, where it is missing."""
+        state = self.state
+        if self._ending() and not state.finished and (state.step % self.config.validate_every or not state.best_step):
+            state.validation_due = True
 
     def share(self) -> float:
         """The share of the budget that is spent, the larger of updates and minutes; for the progress display alone."""
@@ -299,7 +309,7 @@ class Training:
         self.model.train()
         self._mark = time.perf_counter()
         with self.signals, self._batches() as batches:
-            ended = self.state.validation_due and self._conclude(validate)
+            ended = self._ended_before(validate)
             while not ended:
                 self.state.epoch, self.state.position, batch = next(batches)
                 self.state.step += 1
@@ -316,6 +326,17 @@ class Training:
                 ended = self._conclude(validate)
         self.reporter.progress("training", 1.0, 1.0)
         return self.state
+
+    def _ended_before(self, validate: Validate) -> bool:
+        """Does the validation that a checkpoint left to be done; whether training ends without another update."""
+        if self.state.validation_due:
+            return self._conclude(validate)
+        self.state.finished = self._ending()
+        if self.state.finished:
+            self._save(best=False)
+            if self.signals.received is not None:
+                raise Stopped(self.signals.received)
+        return bool(self.state.finished)
 
     def _conclude(self, validate: Validate) -> bool:
         """What comes after an update: validation and checkpoint where they are due, a stop; whether training ends.

@@ -25,6 +25,8 @@ from nmt.training.append import Appender, EventFile
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+OF_VALIDATIONS = ("dev/", "attention/")  # how the names begin of all that validations write
+
 
 class MetricsWriter:
     """Appends the measurements of one run.
@@ -35,6 +37,7 @@ class MetricsWriter:
         resume_step: None starts afresh (an older file is replaced). A step continues the record from there: what an
             interrupted run had written after that step is cut from both, because the resumed run is going to write
             those steps again.
+        validation_due: the validation of `resume_step` is going to be done again, too: what it had written is cut.
 
     Write what belongs to a step before the checkpoint of that step is saved: then neither a hole nor a double entry can
     arise, wherever the process is killed.
@@ -44,17 +47,19 @@ class MetricsWriter:
             when one of the two cannot be written.
     """
 
-    def __init__(self, jsonl: Path, tensorboard: Path, resume_step: int | None = None) -> None:
+    def __init__(
+        self, jsonl: Path, tensorboard: Path, resume_step: int | None = None, *, validation_due: bool = False
+    ) -> None:
         try:
             jsonl.parent.mkdir(parents=True, exist_ok=True)
             if resume_step is not None:
-                _cut_after(jsonl, resume_step)
+                _cut_after(jsonl, resume_step, validation_due)
             elif tensorboard.exists():  # of a run that stopped before its first checkpoint
                 shutil.rmtree(tensorboard)
         except OSError as error:
             raise unwritable(error.filename or jsonl, error) from error
         self._jsonl = Appender(jsonl, fresh=resume_step is None)
-        self._tensorboard = EventFile(tensorboard, resume_step)
+        self._tensorboard = EventFile(tensorboard, resume_step, OF_VALIDATIONS if validation_due else ())
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line to `metrics.jsonl` and one point to each of the named TensorBoard curves.
@@ -129,7 +134,15 @@ def read_metrics(jsonl: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _cut_after(jsonl: Path, step: int) -> None:
+def _cut_after(jsonl: Path, step: int, validation_due: bool) -> None:
     """Rewrites the file without the entries after `step` and without a torn last line."""
     kept = [entry for entry in read_metrics(jsonl) if entry["step"] <= step]
-    write_atomic(jsonl, "".join(json.dumps(entry) + "\n" for entry in kept))
+    if validation_due:
+        kept = [entry if entry["step"] < step else _without_validation(entry) for entry in kept]
+    write_atomic(jsonl, "".join(json.dumps(entry) + "\n" for entry in kept if entry))
+
+
+def _without_validation(entry: dict[str, Any]) -> dict[str, Any]:
+    """What a line has beside a validation's values; nothing if it has nothing else."""
+    rest = {name: value for name, value in entry.items() if not name.startswith(OF_VALIDATIONS)}
+    return rest if len(rest) > 1 or len(entry) == 1 else {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_demo_corpus import load_script
 
 from nmt.training.checkpoint import load_checkpoint
@@ -211,6 +212,34 @@ def die_in_the_first_update() -> None:
     from nmt.training.loop import Training
 
     Training.update = lambda self, batch: os._exit(9)  # type: ignore[method-assign]
+
+
+def test_a_resume_that_is_refused_leaves_the_run_as_it_was(work: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(work / "runs/whole", run)
+    checkpoints = run / "checkpoints"
+    odd = checkpoints / "step_000010.pt"
+    torch.save(load_checkpoint(odd) | {"optimizer": {"a": 1}}, odd)
+    resume = ("train", "--resume", "--run-dir", run)
+    refused(work, run, "its parts do not fit the run", *resume, "--checkpoint", odd)
+    (checkpoints / "best.pt").unlink()
+    best = load_checkpoint(checkpoints / "last.pt")["state"]["best_step"]
+    (checkpoints / f"step_{best:06d}.pt").unlink(missing_ok=True)
+    refused(work, run, f"nmt eval --run {run} --checkpoint {checkpoints}/last.pt. Or go on with a larger", *resume)
+    for file in checkpoints.iterdir():
+        file.unlink()
+    refused(work, run, "last.pt: it is gone, and no other checkpoint is there, but this run was trained", *resume)
+
+
+def refused(work: Path, run: Path, message: str, *args: object) -> None:
+    def files() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+
+    before = files()
+    command = nmt(work, *args)
+    assert command.wait() == 1
+    assert message in command.said()
+    assert files() == before
 
 
 def test_a_checkpoint_of_another_run_is_refused(work: Path, stopped: tuple[Any, Path]) -> None:

@@ -187,9 +187,9 @@ class Trainer:
         self.metrics = MetricsWriter(self.run.metrics, self.run.tensorboard, step)
         self.model = small_model("bahdanau", dtype=torch.float32)
         self.training = Training(
-            self.model, batches, TrainingConfig.model_validate(values), torch.device("cpu"), self.run, self.metrics,
-            SilentReporter(),
+            self.model, batches, TrainingConfig.model_validate(values), torch.device("cpu"), self.run, SilentReporter()
         )  # fmt: skip
+        self.training.metrics = self.metrics
         if content:
             self.training.restore(content)
 

@@ -46,13 +46,16 @@ class Trainer:
         self.run = RunDir(folder) if resume else RunDir.create(folder)
         content = load_checkpoint(self.run.last) if resume else None
         step = content["state"]["step"] if content else None
-        self.metrics = MetricsWriter(self.run.metrics, self.run.tensorboard, step)
         self.model = small_model("bahdanau", dtype=torch.float32)
         torch.manual_seed(3)
         device = torch.device("cpu")
-        self.training = Training(self.model, batches, self.config, device, self.run, self.metrics, SilentReporter())
+        self.training = Training(self.model, batches, self.config, device, self.run, SilentReporter())
         if content:
             self.training.restore(content)
+            self.training.note_due()
+        due = self.training.state.validation_due
+        self.metrics = MetricsWriter(self.run.metrics, self.run.tensorboard, step, validation_due=due)
+        self.training.metrics = self.metrics
         self.validated: list[int] = []
         self.average_seen: list[torch.Tensor] = []
 
@@ -230,6 +233,41 @@ def test_stopped_by_a_signal_and_resumed_equals_never_stopped(
 
     assert same_but_for_time(load_checkpoint(resumed.run.last), load_checkpoint(whole.run.last))
     assert timeless_metrics(resumed) == timeless_metrics(whole)
+
+
+@pytest.mark.parametrize(("limit", "validated"), [({"max_steps": 5}, [5]), ({"max_minutes": 1e-9}, [5])])
+def test_a_budget_lowered_to_where_a_run_stopped_ends_it_without_an_update(
+    tmp_path: Path, batches: TrainingBatches, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any], validated: Any
+) -> None:
+    stopped = Trainer(tmp_path / "run", batches)
+    update = stopped.training.update
+
+    def signalled(batch: Any) -> None:
+        update(batch)
+        if stopped.training.state.step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(stopped.training, "update", signalled)
+    with pytest.raises(Stopped):
+        stopped.fit()
+    before = load_checkpoint(stopped.run.last)
+    resumed = Trainer(tmp_path / "run", batches, resume=True, **limit)
+    state = resumed.fit()
+    assert (state.step, resumed.validated) == (5, validated)
+    saved = load_checkpoint(resumed.run.last)
+    assert saved["state"]["finished"].endswith("reached")
+    assert same_but_for_time({"model": saved["model"]}, {"model": before["model"]})
+
+
+def test_a_budget_that_ends_at_a_step_already_validated_ends_the_run_there(
+    tmp_path: Path, batches: TrainingBatches
+) -> None:
+    trainer = Trainer(tmp_path / "run", batches, max_steps=4)
+    trainer.fit()
+    os.replace(trainer.run.checkpoints / "step_000002.pt", trainer.run.last)
+    resumed = Trainer(tmp_path / "run", batches, resume=True, max_steps=2)
+    assert (resumed.fit().step, resumed.validated) == (2, [])
+    assert load_checkpoint(resumed.run.last)["state"]["finished"] == "max_steps 2 reached"
 
 
 def same_but_for_time(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:

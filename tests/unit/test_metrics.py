@@ -200,6 +200,38 @@ def test_resume_cuts_pictures_and_texts_and_a_torn_end_from_tensorboard(tmp_path
     assert [point.step for point in events.Scalars("train/loss")] == [1, 2, 3]
 
 
+def test_a_validation_that_is_due_again_is_cut_and_the_updates_of_its_step_stay(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from nmt.plotting import plot_attention
+
+    def validation(metrics: MetricsWriter, step: int) -> None:
+        metrics.figure(step, "attention/1", plot_attention(np.eye(2), ["a", "b"], ["c", "d"]))
+        metrics.text(step, "dev/samples", "text")
+        metrics.write(step, {"dev/bleu": 1.0, "dev/loss": 2.0})
+
+    import numpy as np
+
+    metrics = writer(tmp_path)
+    for step in (1, 2):
+        metrics.write(step, {"train/loss": 1.0})
+        validation(metrics, step)
+    metrics.close()
+    for _ in range(2):  # killed before its checkpoint, and taken up once more
+        metrics = MetricsWriter(tmp_path / "metrics.jsonl", tmp_path / "tensorboard", 2, validation_due=True)
+        validation(metrics, 2)
+        metrics.close()
+    steps = [1, 2]
+    curves = jsonl_curves(tmp_path / "metrics.jsonl")
+    found = {name: [step for step, _ in points] for name, points in curves.items()}
+    assert found == dict.fromkeys(("train/loss", "dev/bleu", "dev/loss"), steps)
+    assert_same_curves(tmp_path)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Tensors("dev/samples/text_summary")] == steps
+    assert [event.step for event in events.Images("attention/1")] == steps
+
+
 def test_a_record_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     import signal

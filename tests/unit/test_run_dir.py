@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from fnmatch import fnmatch
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import cast
 
 import pytest
 
-from nmt.errors import NmtError
+from nmt import failures
+from nmt.errors import NmtError, unwritable
 from nmt.run_dir import RunDir, refuse_unwritable, replacing, write_atomic
 
 
@@ -218,7 +220,7 @@ def test_a_place_that_cannot_be_written_is_told_before_and_when_it_is(tmp_path: 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_told_beforehand(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(NmtError, match="cannot be written: Permission denied"):
+    with pytest.raises(NmtError, match=r"cannot be written: Permission denied\. Make it writable, or write elsewhere"):
         refuse_unwritable(tmp_path / "a.txt")
     tmp_path.chmod(0o700)
 
@@ -228,3 +230,15 @@ def test_a_place_that_can_be_written_is_not_touched_beforehand(tmp_path: Path, n
     (tmp_path / "old.txt").write_text("old")
     refuse_unwritable(tmp_path / name)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
+def test_no_room_is_said_of_a_disk_a_quota_and_a_largest_file(number: int) -> None:
+    error = OSError(number, os.strerror(number))
+    assert failures._outside_cause(error) == f"{os.strerror(number)}. Free some disk space, or write elsewhere."
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_what_may_not_be_written_has_a_way_on(number: int) -> None:
+    message = str(unwritable("a", OSError(number, os.strerror(number))))
+    assert message == f"a: cannot be written: {os.strerror(number)}. Make it writable, or write elsewhere."

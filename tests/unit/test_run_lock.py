@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from config_files import SMALL, written
 
 from nmt import run_lock
+from nmt.config import load_config
 from nmt.errors import NmtError
+from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
+from nmt.train import train
 
 HOLD = """
 import sys, time
@@ -56,7 +61,7 @@ def test_who_only_looks_does_not_keep_anybody_out(tmp_path: Path) -> None:
     file = tmp_path / "lock"
     file.touch()
     with file.open("r+") as looking:
-        run_lock._lock(looking, exclusive=False)
+        run_lock._lock(looking.fileno(), exclusive=False)
         run_lock.refuse_held(file)
 
 
@@ -67,3 +72,31 @@ def test_where_there_are_no_locks_it_is_said(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(run_lock, "_lock", none)
     with RunDir(tmp_path / "a").locked() as locked:
         assert not locked
+
+
+def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_names_stays(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    run = RunDir(tmp_path / "a")
+    run.path.mkdir()
+    run.lock.symlink_to(precious)
+    with pytest.raises(NmtError, match=r"\.lock: this is a link.*Remove it"), run.locked():
+        pass
+    with pytest.raises(NmtError, match=r"\.lock: this link leads out of the run"):
+        train(load_config(written(tmp_path, SMALL)), run.path, resume=False, reporter=SilentReporter())
+    assert precious.read_text() == "mine"
+
+
+def test_a_lock_on_a_full_disk_is_one_message(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with (
+            pytest.raises(NmtError, match=r"\.lock: cannot be written: .* Free space"),
+            RunDir(tmp_path / "a").locked(),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
 from nmt.training.loop import Training
-from nmt.training.metrics import MetricsWriter
 
 
 def training_of(
@@ -35,9 +33,8 @@ def training_of(
     shape = {} if encoder is None else {"encoder": encoder}
     model = small_model(name, dtype=torch.float32, dropout=0.1, **shape).to(device)
     batches = TrainingBatches(EncodedCorpus(folder / "pairs.arrow"), 80, seed=1)
-    metrics = cast(MetricsWriter, None)  # single updates are not logged
     torch.manual_seed(3)
-    return Training(model, batches, config, torch.device(device), run, metrics, SilentReporter())
+    return Training(model, batches, config, torch.device(device), run, SilentReporter())
 
 
 def first_batch(training: Training) -> Batch:
