@@ -122,8 +122,8 @@ def _other_habits(hypotheses: Sequence[str], references: Sequence[str]) -> str |
     capitals = sum(map(_has_capitals, references))
     if capitals * 2 > count and _are_cased(hypotheses) and not any(map(_has_capitals, hypotheses)):
         return (
-            "no translation has a capital letter, the references have: the model was trained on lowercased text, and "
-            "BLEU is cased."
+            "no translation has a capital letter, the references have: the model was trained on lowercased text, or "
+            "has hardly been trained. BLEU is cased."
         )
     return None
 

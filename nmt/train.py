@@ -109,7 +109,7 @@ def _fit(
     parameters = sum(parameter.numel() for parameter in training.parameters)
     reporter.info(
         f"{parameters:,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
-        + (f" with {torch.get_num_threads()} threads" if device.type == "cpu" else "")
+        + (_with_threads(torch.get_num_threads()) if device.type == "cpu" else "")
         + ("" if training.precision.rounded is None else ", large products in bfloat16")
     )
     if found is not None:
@@ -139,6 +139,10 @@ def _fit(
     finally:
         metrics.close()
     _record_time(run, state)
+
+
+def _with_threads(count: int) -> str:
+    return f" with {count} thread{'s' * (count != 1)}"
 
 
 def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any], reporter: Reporter) -> None:
