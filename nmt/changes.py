@@ -43,8 +43,8 @@ def check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) -> 
         raise NmtError(
             f"{run.path}: --resume cannot change data, tokenizer, model or optimizer of a run:\n  "
             + "\n  ".join(refused)
-            + "\nTake them back (give each --set again that the run began with, or --resume without --config), or train "
-            f"a new run with another --run-dir. The run's own settings: {run.config}"
+            + "\nTake them back (give each --set again that the run began with, or --resume without --config), or "
+            f"train a new run with another --run-dir. The run's own settings: {run.config}"
         )
     for path, text in changes:
         meaning = [what for key, what in _meanings(new).items() if _is_part(path, (key,))]
