@@ -25,9 +25,8 @@ from nmt.model.selection import padded
 if TYPE_CHECKING:
     from nmt.model.seq2seq import Seq2Seq
 
-Product = Callable[
-    [Tensor, Tensor | None], PackedLinear | QuantizedLinear
-]  # a layer of a weight [outputs, inputs] and a bias
+# Makes a layer of a weight [outputs, inputs] and a bias.
+Product = Callable[[Tensor, Tensor | None], PackedLinear | QuantizedLinear]
 TABLE = 2**26  # values of a table at most: 256 MiB
 
 
