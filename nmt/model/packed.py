@@ -11,6 +11,7 @@ those longer than 1, and so on, each time the longest first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.model.cell_steps import GRU, LSTM, LoopCell, Views
+from nmt.model.gemm import product, weight_gradient, write_sum
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,10 @@ class PackedLoop(torch.autograd.Function):
         directions, _, size = w_state_DGH.shape
         x_DNX = torch.stack([x_BSX.flatten(0, 1).index_select(0, places_N) for places_N in packing.places])
         w_input_DGX = cell.input_order(w_input_DGX, 1)
-        b_input_D1G = cell.input_order(b_input_DG, 1).unsqueeze(1)
-        inputs_DNG = torch.baddbmm(b_input_D1G, x_DNX, w_input_DGX.transpose(1, 2))
+        b_input_DG = cell.input_order(b_input_DG, 1)
+        inputs_DNG = x_DNX.new_empty(*x_DNX.shape[:2], b_input_DG.shape[1])
+        for d in range(directions):
+            write_sum(b_input_DG[d], x_DNX[d], w_input_DGX[d].t(), inputs_DNG[d])
         states_DNM = x_BSX.new_empty(directions, x_DNX.shape[1], cell.sizes * size)
         before_DNM = torch.empty_like(states_DNM)  # the state that each row starts from
         if start_DBM is None:
@@ -98,7 +102,7 @@ class PackedLoop(torch.autograd.Function):
             if t > 0:
                 before[t].copy_(after[t - 1][:, :rows])
             for d in range(directions):
-                torch.addmm(b_state_DG[d], h_before[t][d], w_state_DGH[d].t(), out=products[t][d])
+                write_sum(b_state_DG[d], h_before[t][d], w_state_DGH[d].t(), products[t][d])
             steps.advance(t, inputs[t])
         ctx.save_for_backward(x_DNX, w_input_DGX, w_state_DGH, products_DNG, steps.kept_H, before_DNM)
         ctx.cell, ctx.packing, ctx.shape, ctx.started = cell, packing, x_BSX.shape, start_DBM is not None
@@ -129,21 +133,27 @@ class PackedLoop(torch.autograd.Function):
                 break
             slopes.carry(t, grads[t], into_DBM)
             for d in range(directions):
-                into_DBM[d, :, -size:].addmm_(of_products[t][d], w_state_DGH[d])
-        grad_w_input_DGX = torch.bmm(grad_inputs_DNG.transpose(1, 2), x_DNX)
+                into_BH = into_DBM[d, :, -size:]
+                write_sum(into_BH, of_products[t][d], w_state_DGH[d], into_BH)
+        grad_w_input_DGX = _each(weight_gradient, grad_inputs_DNG, x_DNX)
         grad_x_BSX = None
         if ctx.needs_input_grad[1]:
-            grad_x_BSX = _unpacked(torch.bmm(grad_inputs_DNG, w_input_DGX), packing, ctx.shape)
+            grad_x_BSX = _unpacked(_each(product, grad_inputs_DNG, w_input_DGX), packing, ctx.shape)
         return (
             None,
             grad_x_BSX,
             None if grad_start_DBM is None else _in_order(grad_start_DBM, packing.order_B),
             cell.torch_order(grad_w_input_DGX, 1),
-            torch.bmm(grad_products_DNG.transpose(1, 2), before_DNM[..., -size:]),
+            _each(weight_gradient, grad_products_DNG, before_DNM[..., -size:]),
             cell.torch_order(grad_inputs_DNG.sum(1), 1),
             grad_products_DNG.sum(1),
             None,
         )
+
+
+def _each(multiply: Callable[[Tensor, Tensor], Tensor], left_D: Tensor, right_D: Tensor) -> Tensor:
+    """The products of each direction."""
+    return torch.stack([multiply(left, right) for left, right in zip(left_D, right_D, strict=True)])
 
 
 def _packed(grad_BSE: Tensor, packing: Packing, states_DNM: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor, nn
 
+from nmt.model.gemm import linear
+
 _rounded: ContextVar[torch.dtype | None] = ContextVar("rounded", default=None)
 
 
@@ -52,6 +54,6 @@ def large_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     """As `large_product`, from a matrix and a bias: x Wᵀ + b."""
     dtype = product_dtype(x.dtype)
     if dtype == x.dtype:
-        return nn.functional.linear(x, weight, bias)
+        return linear(x, weight, bias)
     rounded_bias = None if bias is None else bias.to(dtype)
     return nn.functional.linear(x.to(dtype), weight.to(dtype), rounded_bias).to(x.dtype)

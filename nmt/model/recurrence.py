@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.model.attention_steps import AdditiveSteps, AttentionSteps, DotSteps
 from nmt.model.cell_steps import LoopCell
+from nmt.model.gemm import product, write_product, write_sum
 from nmt.model.stack_steps import LoopLayer, StackSlopes, StackSteps, product_gradient
 
 
@@ -53,7 +54,7 @@ class BahdanauLoop(torch.autograd.Function):
             rnn.multiply(t)
             attention.weigh(queries[t], weights[t])
             contexts[t].copy_(torch.bmm(rows[t], annotations_BSE).squeeze(1))
-            torch.addmm(inputs[t], contexts[t], w_context_EG, out=rnn.input_BG)
+            write_sum(inputs[t], contexts[t], w_context_EG, rnn.input_BG)
             rnn.advance(t)
         ctx.save_for_backward(
             keys_BSA, annotations_BSE, mask_BS, w_context_GE, v_A, u_A, joint_TBJ, weights_TBS, queries_TBA, *rnn.saved
@@ -80,7 +81,7 @@ class BahdanauLoop(torch.autograd.Function):
         rnn.grad_h.copy_(grad_states[-1])
         for t in reversed(range(steps)):
             rnn.step(t)
-            torch.addmm(grad_contexts[t], rnn.of_input[t], w_context_GE, out=grad_c[t])
+            write_sum(grad_contexts[t], rnn.of_input[t], w_context_GE, grad_c[t])
             grad_a_BS = torch.bmm(annotations_BSE, grad_c[t].unsqueeze(2)).squeeze(2)
             if grad_weights_TBS is not None:
                 grad_a_BS += grad_weights_TBS[t]
@@ -132,13 +133,13 @@ class FeedingLoop(torch.autograd.Function):
         inputs, weights = inputs_TBG.unbind(0), weights_TBS.unbind(0)
         for t in range(steps):
             rnn.multiply(t)
-            torch.addmm(inputs[t], feeds[t], w_feed_GR.t(), out=rnn.input_BG)
+            write_sum(inputs[t], feeds[t], w_feed_GR.t(), rnn.input_BG)
             rnn.advance(t)
             if w_query_AH is not None:
-                torch.mm(h[t + 1], w_query_AH.t(), out=queries[t])
+                write_product(h[t + 1], w_query_AH.t(), queries[t])
             attention.weigh(queries[t], weights[t])
             contexts[t + 1].copy_(torch.bmm(weights[t].unsqueeze(1), annotations_BSE).squeeze(1))
-            torch.tanh(read[t + 1] @ w_readout_RJ.t(), out=feeds[t + 1])
+            torch.tanh(product(read[t + 1], w_readout_RJ.t()), out=feeds[t + 1])
         ctx.save_for_backward(
             keys_BSA, annotations_BSE, mask_BS, w_feed_GR, w_readout_RJ, w_query_AH, v_A,
             joint_TBJ, weights_TBS, queries_TBA, *rnn.saved,
@@ -171,7 +172,7 @@ class FeedingLoop(torch.autograd.Function):
             if grad_out_TBR is not None:
                 grad_feed_BR += grad_out_TBR[t]
             torch.mul(grad_feed_BR, tanh_slope_TBR[t], out=grad_read_TBR[t])
-            grad_hc_BJ = grad_read_TBR[t] @ w_readout_RJ
+            grad_hc_BJ = product(grad_read_TBR[t], w_readout_RJ)
             grad_h_BH = rnn.grad_h.add_(grad_hc_BJ[:, :size])
             grad_c[t].copy_(grad_hc_BJ[:, size:])
             grad_a_BS = torch.bmm(annotations_BSE, grad_c[t].unsqueeze(2)).squeeze(2)
@@ -181,9 +182,9 @@ class FeedingLoop(torch.autograd.Function):
             if w_query_AH is None:
                 grad_h_BH += grad_q[t]
             else:
-                grad_h_BH.addmm_(grad_q[t], w_query_AH)
+                write_sum(grad_h_BH, grad_q[t], w_query_AH, grad_h_BH)
             rnn.step(t)
-            torch.mm(rnn.of_input[t], w_feed_GR, out=grad_feed_BR)
+            write_product(rnn.of_input[t], w_feed_GR, grad_feed_BR)
             rnn.back(t)
         return (
             None,

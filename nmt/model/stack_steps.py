@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.model.cell_steps import LoopCell, Views
+from nmt.model.gemm import product, weight_gradient, write_sum
 
 Parts = Sequence[Tensor | None]  # an autograd function takes and returns them one by one
 
@@ -72,14 +73,14 @@ class StackSteps:
     def multiply(self, t: int) -> None:
         """The products of every h before step t."""
         for layer, h, products in zip(self.layers, self.h, self.products, strict=True):
-            torch.addmm(layer.b_state_X, h[t], layer.w_state_XH.t(), out=products[t])
+            write_sum(layer.b_state_X, h[t], layer.w_state_XH.t(), products[t])
 
     def advance(self, t: int) -> None:
         """All layers, from the first."""
         for index, (layer, steps) in enumerate(zip(self.layers, self.steps, strict=True)):
             if layer.w_input_GH is not None and layer.b_input_G is not None:
                 below_BH = _masked(self.h[index - 1][t + 1], layer.mask_BH)
-                torch.addmm(layer.b_input_G, below_BH, layer.w_input_GH.t(), out=self.input_BG)
+                write_sum(layer.b_input_G, below_BH, layer.w_input_GH.t(), self.input_BG)
             steps.advance(t, self.input_parts)
 
 
@@ -150,7 +151,7 @@ class StackSlopes:
             self.slopes[index].step(t, self.grads_BM[index])
             if layer.w_input_GH is not None:
                 below_BH = self.grads_BM[index - 1][:, -self.size :]
-                below_BH += _masked(layer.of_input[t] @ layer.w_input_GH, layer.mask_BH)
+                below_BH += _masked(product(layer.of_input[t], layer.w_input_GH), layer.mask_BH)
 
     def back(self, t: int, also_BH: Tensor | None = None) -> None:
         """On to the states before step t; `also_BH` is what the last layer's h gets beside."""
@@ -159,7 +160,7 @@ class StackSlopes:
             into_BH = into_BM[:, -self.size :]
             if also_BH is not None and layer is self.layers[-1]:
                 into_BH += also_BH
-            into_BH.addmm_(layer.of_state[t], layer.w_state_XH)
+            write_sum(into_BH, layer.of_state[t], layer.w_state_XH, into_BH)
         self.grads_BM, self.next_BM = self.next_BM, self.grads_BM
 
     def gradients(self) -> list[Tensor | None]:
@@ -179,7 +180,7 @@ class StackSlopes:
 
 def product_gradient(grad_TBY: Tensor, factor_TBX: Tensor) -> Tensor:
     """The gradient [Y, X] of the weights of x Wᵀ over all steps, as one product."""
-    return grad_TBY.flatten(0, 1).t() @ factor_TBX.flatten(0, 1)
+    return weight_gradient(grad_TBY.flatten(0, 1), factor_TBX.flatten(0, 1))
 
 
 def _sum(grad_TBY: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ V vocabulary, L links between pieces.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +15,10 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batching import Alignment
 from nmt.model import devices
+from nmt.model.gemm import add_weight_gradient, biased_product, product
 from nmt.model.precision import product_dtype
 
-CHUNK = 512  # rows projected at once: enough for full-speed products, and 16 MB of logits at 8,000 pieces
+CHUNK = 640  # rows projected at once: enough for full-speed products, and 20 MB of logits at 8,000 pieces
 LEAST_P = 1e-30  # of a softmax, for its logarithm to be as exact as one of the logits
 LEAST_WEIGHT = 1e-20  # below, a weight counts as this: the slope of the logarithm stays finite
 
@@ -34,8 +36,8 @@ class TokenLosses(NamedTuple):
 class _ProjectedCrossEntropy(torch.autograd.Function):
     """The losses of logits W x + b, and the gradients of the smoothed one, without keeping N x V values.
 
-    Loss and gradient come from one pass over chunks of real tokens, in one piece of memory for all chunks. Each look at
-    all logits of a chunk costs as much as fetching them, so there are few: bias and product, softmax, the gradient.
+    Loss and gradient come from one pass over chunks of real tokens. Each look at all logits of a chunk costs as much as
+    fetching them, so there are few: bias and product, softmax, the gradient.
     """
 
     @staticmethod
@@ -47,17 +49,14 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         count, classes = len(readouts_NR), len(weight_VR)
         share = smoothing / classes  # of every piece in the target distribution
         likelihood, logsumexp = readouts_NR.new_zeros(()), readouts_NR.new_zeros(())
-        logits_CV = readouts_NR.new_empty(min(CHUNK, count), classes)
         if needs_gradient:
-            grad_x_NR, grad_b_V = torch.empty_like(readouts_NR), torch.zeros_like(bias_V)
-            grad_w_VR = torch.empty_like(weight_VR) if count else torch.zeros_like(weight_VR)
+            grad_x_NR, grad_w_VR, grad_b_V = (torch.zeros_like(each) for each in (readouts_NR, weight_VR, bias_V))
         # The three products of a chunk may round their factors; sums, softmax and gradients stay as they came.
         dtype = product_dtype(readouts_NR.dtype)
         x_NR, w_VR = readouts_NR.to(dtype), weight_VR.to(dtype)
-        for start in range(0, count, CHUNK):
-            x_CR = x_NR[start : start + CHUNK]
-            gold_C1 = targets_N[start : start + CHUNK].unsqueeze(1)
-            logits = _logits(x_CR, w_VR, bias_V, logits_CV[: len(x_CR)])
+        for rows in _chunks(count):
+            x_CR, gold_C1 = x_NR[rows], targets_N[rows].unsqueeze(1)
+            logits = _logits(x_CR, w_VR, bias_V)
             gold_logit_C1 = logits.gather(1, gold_C1)
             p_CV, logsumexp_C1 = _softmax_(logits, gold_logit_C1, gold_C1, (x_CR, w_VR, bias_V))
             likelihood += (logsumexp_C1 - gold_logit_C1).sum()
@@ -66,12 +65,12 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 # d loss / d logits = softmax - target distribution
                 grad_CV = p_CV.sub_(share) if smoothing else p_CV
                 grad_CV.scatter_add_(1, gold_C1, grad_CV.new_full((1, 1), smoothing - 1).expand(len(gold_C1), 1))
-                grad_b_V.add_(grad_CV.sum(0), alpha=scale)
+                grad_b_V += grad_CV.sum(0)
                 grad_CV = grad_CV.to(dtype)
-                _add_product(grad_x_NR[start : start + CHUNK], grad_CV, w_VR, scale, first=True)
-                _add_product(grad_w_VR, grad_CV.t(), x_CR, scale, first=start == 0)
+                grad_x_NR[rows] = product(grad_CV, w_VR)
+                add_weight_gradient(grad_CV, x_CR, grad_w_VR)
         if needs_gradient:
-            ctx.gradients = (grad_x_NR, grad_w_VR, grad_b_V)
+            ctx.gradients = tuple(gradient.mul_(scale) for gradient in (grad_x_NR, grad_w_VR, grad_b_V))
         ctx.mark_non_differentiable(likelihood)
         logits_sum = readouts_NR.sum(0) @ weight_VR.sum(0) + count * bias_V.sum()
         smoothed = (1 - smoothing) * likelihood + smoothing * logsumexp - share * logits_sum
@@ -87,21 +86,18 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return (*gradients, None, None, None, None)
 
 
-def _logits(x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, out: Tensor | None = None) -> Tensor:
+def _chunks(count: int) -> list[slice]:
+    """Rows in parts of one size, but for the last, of at most CHUNK: a small rest would take longer than its share."""
+    parts = math.ceil(count / CHUNK)
+    size = math.ceil(count / parts) if parts else 1
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
+def _logits(x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor) -> Tensor:
     """W x + b in the type of the bias."""
     if x_NR.dtype == bias_V.dtype:
-        return torch.addmm(bias_V, x_NR, weight_VR.t(), out=out)
-    return torch.add(x_NR @ weight_VR.t(), bias_V, out=out)
-
-
-def _add_product(into: Tensor, left: Tensor, right: Tensor, scale: float, *, first: bool) -> None:
-    """Adds a product times `scale`, whatever its factors were rounded to; the first one overwrites."""
-    if left.dtype == into.dtype:
-        torch.addmm(into, left, right, beta=0 if first else 1, alpha=scale, out=into)
-    elif first:
-        torch.mul(left @ right, scale, out=into)
-    else:
-        into.add_(left @ right, alpha=scale)
+        return biased_product(x_NR, weight_VR.t(), bias_V)
+    return (x_NR @ weight_VR.t()).to(bias_V.dtype).add_(bias_V)
 
 
 def _softmax_(

@@ -16,7 +16,7 @@ from nmt.training import loop
 from nmt.training.precision import Precision
 
 bench = load_script("bench_train")
-FIELDS = ["kind", "tokens_per_s", "bound_tokens_per_s", "bound_ratio", "peak_mb"]
+FIELDS = ["kind", "tokens_per_s", "bound_tokens_per_s", "bound_ratio", "peak_mb", "least_tokens_per_s", "least_ratio"]
 CPU = torch.device("cpu")
 
 
@@ -125,6 +125,7 @@ def test_json_has_the_documented_fields_of_every_kind(capsys: pytest.CaptureFixt
         assert list(row) == FIELDS
         assert all(row[field] > 0 for field in FIELDS[1:])
         assert row["bound_ratio"] == pytest.approx(row["tokens_per_s"] / row["bound_tokens_per_s"], abs=2e-4)
+        assert row["least_ratio"] == pytest.approx(row["tokens_per_s"] / row["least_tokens_per_s"], abs=2e-4)
     bench.main([*args, "--kinds", "none"])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["kind", "none"]
 

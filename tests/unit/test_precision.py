@@ -97,11 +97,11 @@ def test_a_large_product_rounds_within_the_block_and_nowhere_else() -> None:
     with products_in(torch.bfloat16):
         rounded = large_product(layer, x)
         with products_in(None):
-            assert torch.equal(large_product(layer, x), exact)
+            torch.testing.assert_close(large_product(layer, x), exact)
     assert rounded.dtype == torch.float32
     assert torch.equal(rounded, rounded.bfloat16().float())
-    assert not torch.equal(rounded, exact)
-    assert torch.equal(large_product(layer, x), exact)
+    assert float((rounded - exact).detach().abs().max()) > 1e-4
+    torch.testing.assert_close(large_product(layer, x), exact)
     assert product_dtype(torch.float64) == torch.float64
 
 
