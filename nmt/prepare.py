@@ -29,7 +29,7 @@ from nmt.data.report import drops_text, find_warnings, format_report
 from nmt.data.store import EncodedCorpus
 from nmt.data.text import file_stamp
 from nmt.data.tokenizer import LearningStats, Tokenizers
-from nmt.errors import NmtError
+from nmt.errors import NmtError, unwritable
 from nmt.reporting import Reporter
 from nmt.training.signals import ended_at_once
 
@@ -76,10 +76,7 @@ def prepare(config: Config, cache_root: Path, reporter: Reporter) -> PreparedDat
         try:
             _build_into(folder, config, corpora, reporter)
         except OSError as error:
-            reason = error.strerror or error
-            raise NmtError(
-                f"prepared data cannot be written under {cache_root}: {reason}. Free space there, or make it writable"
-            ) from error
+            raise unwritable(cache_root, error, what="prepared data cannot be written there") from error
     prepared = _open(folder, cached)
     reporter.info(format_report(prepared.report))
     for warning in prepared.report["warnings"]:

@@ -9,8 +9,8 @@ import platform
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -20,13 +20,12 @@ import torch
 
 from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
-from nmt.changes import check_changes
+from nmt.changes import Change, check_changes, check_data
 from nmt.config import Config, PlainConfig, config_yaml, load_config
 from nmt.data.batching import TrainingBatches, in_order
-from nmt.data.report import same_data
 from nmt.data.sampling import SubwordSampling
 from nmt.data.text import one_line, write_lines
-from nmt.errors import NmtError, out_of_memory_told
+from nmt.errors import NmtError, UnwritableError, is_full, out_of_memory_told, unwritable
 from nmt.evaluate import EvaluationResult, evaluate_split
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
@@ -60,12 +59,13 @@ def train(
         Stopped: after a signal, with everything saved.
     """
     run = RunDir(run_path)
-    with ExitStack() as lock:
+    moved: list[Change] = []
+    with _way_on_told(run), ExitStack() as lock:
         if resume:
             run = RunDir.open(run_path)
             run.refuse_links_out(run.path)
             _lock(run, lock, reporter)
-            check_changes(load_config(str(run.config)), config, run, reporter)
+            moved = check_changes(load_config(str(run.config)), config, run, reporter)
         else:
             run.refuse_existing()
             run.refuse_links_out(run.path)
@@ -77,12 +77,35 @@ def train(
         if device.type == "cpu":
             keep_freed_memory()  # from here on: what preparing needed is given back
         if resume:
-            _check_data(run, data)
+            check_data(run, data.report, data.tokenizer_dir, moved, reporter)
         else:
             _lock(run, lock, reporter)  # not before: data that is refused leaves no folder behind
             RunDir.create(run_path)
         _fit(config, run, data, device, reporter, command, resume, checkpoint)
         return _test(config, run, data, device, reporter)
+
+
+@contextmanager
+def _way_on_told(run: RunDir) -> Iterator[None]:
+    """Ends the message for whatever a training could not write with the command that goes on.
+
+    Raises:
+        NmtError: in place of the one that advises to write elsewhere, which a run that has begun cannot do.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise _then(run, unwritable(error.filename or "a file of this training", error)) from error
+    except UnwritableError as error:
+        raise _then(run, error) from error
+
+
+def _then(run: RunDir, error: UnwritableError) -> NmtError:
+    if run.config.exists():
+        return error.then(f"go on with: nmt train --resume --run-dir {run.quoted}")
+    return error.then("give the same command again; nothing has been trained yet. Or choose another --run-dir.")
 
 
 def _lock(run: RunDir, lock: ExitStack, reporter: Reporter) -> None:
@@ -252,24 +275,6 @@ class Validation:
             if translation.src_pieces:  # not a line of blanks, which has no weights
                 figure = validation_figure(line + 1, self.sources[line], translation, step, is_windowed(self.config))
                 self.metrics.figure(step, f"attention/{number}", figure)
-
-
-def _check_data(run: RunDir, data: PreparedData) -> None:
-    """Refuses to go on with other text than the run began with: ids would mean other pieces.
-
-    Raises:
-        NmtError: if the vocabulary, or the data by its report, is not the one in the run's folder.
-    """
-    here = data.tokenizer_dir.glob("*.model")
-    same = all(
-        (run.tokenizer / file.name).is_file() and (run.tokenizer / file.name).read_bytes() == file.read_bytes()
-        for file in here
-    )
-    if not same or not same_data(read_json_object(run.data_report), data.report):
-        raise NmtError(
-            f"{run.path}: the data has changed since this run began (its {run.data_report.name} and the one above "
-            "differ). Put the old files back, or train a new run with another --run-dir."
-        )
 
 
 def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str]) -> None:

@@ -94,6 +94,8 @@ class _Books:
         sides = {side: counts.report() for side, counts in self.pieces.items()}
         for side, characters in self.characters.items():
             sides[side] |= characters.report()
+        for side in sides:
+            sides[side]["checksum"] = self.checksum.of_side(side)
         return {
             "kept": self.kept,
             "blank": self.blank,

@@ -1,6 +1,6 @@
 """The data report for people: what they should know before believing a score, and the block of lines.
 
-And for a run that is taken up again: whether two reports are of the same data.
+And for a run that is taken up again: in which texts two reports differ.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _EXAMPLES = 5  # unknown characters that are shown
+SPLITS = ("train", "dev", "test")
 _FIRST_FIGURES = ("pieces", "max", "unknown")  # what the first reports had of a side
 
 
@@ -142,13 +143,25 @@ def _numbers(numbers: Sequence[int], unit: str) -> str:
     return f"{unit}{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
 
 
-def same_data(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return whether two reports are of the same pairs in training, dev and test.
+def other_texts(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return what is another text in the second of two reports: `train.src`, or `train` where the side is not known.
 
     By the checksums. A report that was written before there were any is compared by its numbers of pairs and pieces,
     so that it is not taken for one of other data because of what reports have gained since.
     """
-    return all(_same_pairs(before.get(split), now.get(split)) for split in ("train", "dev", "test"))
+    found = []
+    for split in SPLITS:
+        one, other = before.get(split), now.get(split)
+        if not _same_pairs(one, other):
+            sides = [side for side in ("src", "tgt") if _has_other_side(one, other, side)]
+            found += [f"{split}.{side}" for side in sides] or [split]
+    return found
+
+
+def _has_other_side(before: dict[str, Any] | None, now: dict[str, Any] | None, side: str) -> bool:
+    """Return whether one side of a split is known to differ."""
+    texts = [(part or {}).get(side, {}).get("checksum") for part in (before, now)]
+    return None not in texts and texts[0] != texts[1]
 
 
 def _same_pairs(before: dict[str, Any] | None, now: dict[str, Any] | None) -> bool:

@@ -7,12 +7,13 @@ import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
 
-from nmt.errors import NmtError, is_out_of_memory, unwritable
+from nmt.errors import NmtError, is_out_of_memory, room, unwritable
 from nmt.run_dir import RunDir, flush_folder, replacing, temporary_beside
 from nmt.training.foreign import what_is_odd
 from nmt.training.metrics import read_metrics
@@ -70,14 +71,10 @@ class _Noting:
 def _not_saved(run: RunDir, path: Path, content: dict[str, Any], error: Exception) -> NmtError:
     """The message for a checkpoint that could not be written: how much room it takes, and what is still there."""
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:100]
-    needed = sum(tensor.nbytes for tensor in _tensors(content)) / 1e6
-    try:
-        room = f"about {needed:,.1f} MB are needed, {shutil.disk_usage(run.checkpoints).free / 1e6:,.1f} MB are free"
-    except OSError:
-        room = f"about {needed:,.1f} MB are needed"
+    found = room(run.checkpoints, sum(tensor.nbytes for tensor in _tensors(content)))
     kept = f"{run.last.name} is still the one before" if run.last.is_file() else "there is none before it"
     return NmtError(
-        f"{path}: the checkpoint cannot be written: {reason} ({room}; {kept}). Free disk space or make the folder "
+        f"{path}: the checkpoint cannot be written: {reason} ({found}; {kept}). Free disk space or make the folder "
         f"writable, and go on with: nmt train --resume --run-dir {run.quoted}"
     )
 
@@ -113,7 +110,8 @@ def _second_name(path: Path, name: Path) -> None:
                 os.fsync(copy.fileno())
         os.replace(temporary, name)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong before is to be told, not that this fails for the same reason
+            temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -242,6 +242,34 @@ def refused(work: Path, run: Path, message: str, *args: object) -> None:
     assert files() == before
 
 
+def test_a_run_whose_files_were_moved_goes_on_where_they_lie_now_and_with_no_other_text(
+    work: Path, tmp_path: Path
+) -> None:
+    run, old, new = tmp_path / "run", tmp_path / "old", tmp_path / "new"
+    shutil.copytree(work / "runs/whole", run)
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace(f"{work}/", f"{old}/"))
+    new.mkdir()
+    for split in ("train", "dev", "test"):
+        for side in ("en", "de"):
+            shutil.copy(work / f"{split}.{side}", new)
+    resume = ("train", "--resume", "--run-dir", run)
+    refused(work, run, f"files of this run's data are not there:\n  data.train.src: {old}/train.en\n", *resume)
+    moves = [f"data.{split}={{src: {new}/{split}.en, tgt: {new}/{split}.de}}" for split in ("train", "dev", "test")]
+    resume = (*resume, *(part for move in moves for part in ("--set", move)))
+    for split in ("train", "dev", "test"):
+        text = (new / f"{split}.de").read_text()
+        (new / f"{split}.de").write_text(text.replace(".\n", "..\n", 1))
+        message = f"cannot change the text of a run, and this is another one:\n  data.{split}.tgt: {old}/{split}.de -> "
+        refused(work, run, message, *resume)
+        (new / f"{split}.de").write_text(text)
+    command = nmt(work, *resume, "--set", "training.max_steps=21")
+    assert command.wait() == 0, command.said()
+    for split in ("train", "dev", "test"):
+        assert f"changed: data.{split}.tgt: {old}/{split}.de -> {new}/{split}.de (same text)\n" in command.said()
+    assert "resumed at step 20" in command.said()
+    assert str(old) not in (run / "config.yaml").read_text()
+
+
 def test_a_checkpoint_of_another_run_is_refused(work: Path, stopped: tuple[Any, Path]) -> None:
     command = nmt(
         work, "train", "--resume", "--run-dir", "runs/whole", "--checkpoint", stopped[1] / "checkpoints/last.pt"
