@@ -33,7 +33,7 @@ from nmt.errors import NmtError, unwritable
 from nmt.reporting import Reporter
 from nmt.training.signals import ended_at_once
 
-FORMAT = 2  # of the prepared folder; a higher number makes older ones be built anew
+FORMAT = 3  # of the prepared folder; a higher number makes older ones be built anew
 REPORT_FILE = "report.json"
 _ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 
@@ -220,6 +220,7 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
             f" lines, at data.max_length ({data.max_length}) and data.remove_overlap"
         )
     report["overlap"] = overlap.report(FIRST_LINES)
+    report["overlap_dev_test"] = overlap.of_test_with_dev(FIRST_LINES)
     report["overlap_removed"] = data.remove_overlap
     report["warnings"] = find_warnings(report)
     report["seconds"] = watch.report()

@@ -12,6 +12,7 @@ from typing import Any
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _EXAMPLES = 5  # unknown characters that are shown
+_LIMITED = {"too long": "data.max_length", "too uneven": "data.max_ratio"}
 SPLITS = ("train", "dev", "test")
 _FIRST_FIGURES = ("pieces", "max", "unknown")  # what the first reports had of a side
 
@@ -26,6 +27,11 @@ def find_warnings(report: dict[str, Any]) -> list[str]:
             warnings.append(
                 f"{report[split]['blank']:,} {split} pairs have a side without text; they are kept, and scored"
             )
+    if (shared := report["overlap_dev_test"]) is not None and shared["normalised"]["sources"]:
+        warnings.append(
+            f"{_found_text(shared, 'test', 'dev', report['test']['unit'])}: the best checkpoint is chosen by sentences "
+            "that it is tested on. Take them out of one of the two files"
+        )
     for split in ("train", *report["overlap"]):
         if folded := report[split]["line_breaks_folded"]:
             warnings.append(f"{folded:,} {split} pairs had a line break inside a text; it was replaced by a blank")
@@ -67,20 +73,33 @@ def _lengths_text(part: dict[str, Any]) -> str:
 
 def _overlap_text(overlap: dict[str, Any], split: str, unit: str) -> str:
     """Return the warning that training has sentences of dev or test."""
+    return (
+        f"{_found_text(overlap, split, 'the training data', unit)}: scores on them say nothing about new text. To drop"
+        " such pairs from training: --set data.remove_overlap=true"
+    )
+
+
+def _found_text(overlap: dict[str, Any], split: str, other: str, unit: str) -> str:
+    """Return how many sentences of a split are elsewhere too, and how much alike they are."""
     exact, found = overlap["exact"]["sources"], overlap["normalised"]["sources"]
     how = "all word for word" if exact == found else f"{exact:,} word for word, the others but for case or punctuation"
     return (
-        f"{found:,} of {overlap['of']:,} {split} source sentences are in the training data too ({how};"
-        f" {overlap['normalised']['pairs']:,} with the same translation; first: {_numbers(overlap['first'], unit)}):"
-        " scores on them say nothing about new text. To drop such pairs from training: --set data.remove_overlap=true"
+        f"{found:,} of {overlap['of']:,} {split} source sentences are in {other} too ({how};"
+        f" {overlap['normalised']['pairs']:,} with the same translation; first: {_numbers(overlap['first'], unit)})"
     )
 
 
 def _drops_lines(train: dict[str, Any]) -> list[str]:
     """Return a line for each reason why pairs were dropped."""
     share = f", {train['repeated']['share']:.2%}"
+    limits = {
+        reason: f"{key} = {train['limits'][key.removeprefix('data.')]:,}; "
+        for reason, key in _LIMITED.items()
+        if reason in train["dropped"]
+    }
     return [
-        f"{drops['count']:,} dropped as {reason}{share * (reason == 'duplicate')} ({_places(drops, train)})"
+        f"{drops['count']:,} dropped as {reason}{share * (reason == 'duplicate')}"
+        f" ({limits.get(reason, '')}{_places(drops, train)})"
         for reason, drops in train["dropped"].items()
     ]
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,34 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_there_had_been_none(work: Path
 def heed_interrupts() -> None:
     """What a shell starts in the background ignores them, and so would these tests."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize(
+    ("moment", "said"),
+    [
+        ("build_model", "nothing has been trained yet, so nothing is lost: give the same command again. Data once"),
+        ("Validation", "nothing that was saved is lost. Go on with: nmt train --resume --run-dir "),
+        ("evaluate_split", "the model is trained and saved; what is missing is its score: nmt eval --run "),
+    ],
+)
+def test_an_interruption_when_no_update_is_under_way_says_what_is_kept(work: Path, moment: str, said: str) -> None:
+    run = work / "runs" / f"interrupted-{moment}"
+    args = ("train", "--config", "tiny.yaml", "--run-dir", run, "--set", "training.max_steps=1")
+    command = nmt(work, *args, before=partial(interrupted_at, moment))
+    assert command.wait() == 130
+    assert said in command.said()
+    assert command.said().endswith("\ninterrupted\n")
+    if moment != "evaluate_split":
+        again = nmt(work, *args, *(["--resume"] if moment == "Validation" else []))
+        assert again.wait() == 0, again.said()
+
+
+def interrupted_at(name: str) -> None:
+    """In this process a signal comes where `nmt.train` calls that."""
+    import nmt.train
+
+    heed_interrupts()
+    setattr(nmt.train, name, lambda *args, **options: os.kill(os.getpid(), signal.SIGINT))
 
 
 def test_a_second_signal_ends_at_once_in_the_middle_of_a_save(work: Path) -> None:

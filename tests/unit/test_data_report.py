@@ -44,9 +44,12 @@ def test_lines_of_dropped_pairs_are_named_by_source_if_there_are_several() -> No
     train = report()["train"]
     first = [{"source": label, "line": line} for label, line in (("f", 2), ("f", 9), ("g", 1))]
     train["dropped"] = {"empty": {"count": 3, "first": first}, "too long": {"count": 5, "first": first[:1]}}
-    assert drops_text(train) == "3 dropped as empty (lines 2, 9; line 1); 5 dropped as too long (line 2, …)"
+    train["limits"] = {"max_length": 1500, "max_ratio": None}
+    limit = "data.max_length = 1,500; "
+    assert drops_text(train) == f"3 dropped as empty (lines 2, 9; line 1); 5 dropped as too long ({limit}line 2, …)"
     train["sources"] = ["f", "g"]
-    assert drops_text(train) == "3 dropped as empty (f: lines 2, 9; g: line 1); 5 dropped as too long (f: line 2, …)"
+    empty = "3 dropped as empty (f: lines 2, 9; g: line 1)"
+    assert drops_text(train) == f"{empty}; 5 dropped as too long ({limit}f: line 2, …)"
 
 
 def test_where_it_lies_and_how_long_it_took_are_not_the_data() -> None:
