@@ -156,14 +156,16 @@ def never_finish_saving() -> None:
     torch.save = slow  # type: ignore[assignment]
 
 
-def test_on_a_full_disk_one_message_then_the_undisturbed_run(tmp_path: Path) -> None:
+def test_on_a_full_disk_and_in_a_read_only_folder_one_message_then_the_undisturbed_run(tmp_path: Path) -> None:
     if not disk_faults.can_mount():
         pytest.skip("file systems can be mounted by root alone")
     trials = disk_faults.Trials(tmp_path, 16)
     for share in (0.3, 0.75):
         trials.small(tmp_path / "disk", int(trials.used * share))
+    trials.read_only(tmp_path / "read-only", "dev")
     assert trials.report.wrong == []
-    assert sum(trials.report.failed.values()) == 2
+    assert sum(trials.report.failed.values()) == 3
+    assert trials.report.failed["dev/step_N"] == 1
 
 
 def test_memory_that_is_too_small_for_a_batch_names_its_shape_and_the_budget(work: Path) -> None:
