@@ -104,6 +104,11 @@ def check_data(
         NmtError: naming each text that is another one, or the vocabulary.
     """
     before = read_json_object(run.data_report)
+    if not all(isinstance(before.get(split), dict) for split in ("train", "dev")):
+        raise NmtError(
+            f"{run.data_report}: it does not say what text this run began with, so nobody can tell whether it is the "
+            "same. Put the file back, or train a new run with another --run-dir."
+        )
     others = other_texts(before, report)
     # Without a checksum nobody knows what a file in another place holds.
     others += [

@@ -201,6 +201,15 @@ def test_where_no_checksum_is_known_no_text_is_the_same_in_another_place(tmp_pat
         )
 
 
+@pytest.mark.parametrize("text", [None, "{}", '{"train": [], "dev": 3}'])
+def test_without_its_data_report_a_run_is_not_resumed(tmp_path: Path, text: str | None) -> None:
+    run = RunDir(tmp_path)
+    if text is not None:
+        run.data_report.write_text(text)
+    with pytest.raises(NmtError, match=r"data_report\.json: it does not say what text this run began with"):
+        check_data(run, report(), tmp_path, [], Listener())
+
+
 def test_other_pieces_learnt_from_the_same_pairs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "tokenizer").mkdir()

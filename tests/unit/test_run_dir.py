@@ -78,7 +78,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_under_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    with pytest.raises(NmtError, match="cannot make the folder"):
+    with pytest.raises(NmtError, match="the folder of the run cannot be made"):
         RunDir.create(tmp_path / "a" / "b")
 
 
@@ -244,3 +244,15 @@ def test_no_room_is_said_of_a_disk_a_quota_and_a_largest_file(number: int) -> No
 def test_what_may_not_be_written_has_a_way_on(number: int) -> None:
     message = str(unwritable("a", OSError(number, os.strerror(number))))
     assert message == f"a: cannot be written: {os.strerror(number)}. Make its folder writable, or write elsewhere."
+
+
+def test_a_folder_that_turns_read_only_in_the_middle_of_a_file_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(NmtError, match=r"a: cannot be written: .* Make its folder writable"):
+        write_atomic(tmp_path / "a", "x")
