@@ -176,7 +176,8 @@ class TrainingConfig(Section):
     max_steps: Count = 20000
     """Steps after which training ends."""
     max_minutes: Positive | None = None
-    """Minutes after which training ends."""
+    """Minutes of updates, validations and checkpoints after which training ends; preparing the data before it, and the
+    last validation and the scores of the test set after it, come on top."""
     label_smoothing: BelowOne = 0.1
     """Share of probability spread over all pieces."""
     clip_norm: Positive = 1.0

@@ -5,11 +5,15 @@ Nothing here changes a score. Each doubt is one sentence for a warning: what was
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
 
+from nmt.training.state import TrainingState
+
 FEW = 10  # fewer sentences say nothing of a corpus
+LEARNT = 1.0  # points of BLEU; less is what words that are frequent in any text score
 CLOSER = 5.0  # points of chrF; a model of the demo corpus with its sides changed over has 7
 
 _TOKENIZED = re.compile(r"\s[.。]$")  # sacreBLEU's own sign
@@ -48,6 +52,22 @@ def doubts_of_translations(sources: Sequence[str], hypotheses: Sequence[str], re
         _closer_to_sources(sources, hypotheses, references),
     ]
     return [doubt for doubt in found if doubt]
+
+
+def doubt_of_training(state: TrainingState) -> str | None:
+    """Return that a training which has ended has taught the model nothing, and what may be the matter, if so it is."""
+    if not -math.inf < state.best_score < LEARNT:
+        return None
+    found = f"dev BLEU was never above {state.best_score:.2f}: the model has learnt next to nothing. "
+    if not state.bad_validations:
+        return found + (
+            f"It was still getting better after {state.step:,} updates: train it longer (--resume with a larger "
+            "training.max_steps or training.max_minutes)."
+        )
+    return found + (
+        "Likely causes: source and target lines that do not belong together (shifted files), far too little text, or "
+        "a learning rate that does not suit (training.optimizer.learning_rate)."
+    )
 
 
 def _shifted(pairs: Sequence[tuple[str, str]]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -51,14 +52,55 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def unwritable(path: str | os.PathLike[str], error: OSError) -> NmtError:
-    """Return the message for a file that could not be written, and what to do where it is known."""
-    remedy = ""
+class UnwritableError(NmtError):
+    """A file that could not be written: `what` is the file and the reason, `remedy` what to free or to make writable.
+
+    Its message says to write elsewhere as well. A training that has begun cannot do that, and says with `then` how it
+    goes on.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        """Make the message of the two, the remedy being empty where none is known."""
+        super().__init__(f"{what}. {remedy}, or write elsewhere." if remedy else f"{what}.")
+        self.what, self.remedy = what, remedy
+
+    def then(self, how: str) -> NmtError:
+        """Return the message that ends with what to do once the remedy has been applied."""
+        return NmtError(f"{self.what}. {self.remedy or 'Mend that'}, and {how}")
+
+
+def unwritable(
+    path: str | os.PathLike[str], error: OSError, needed: int | None = None, what: str = "cannot be written"
+) -> UnwritableError:
+    """Return the message for a file that could not be written; `needed` bytes where that is known."""
+    place, reason, remedy = os.fspath(path), error.strerror or str(error), ""
     if is_full(error):
-        remedy = " Free space on that disk, or write elsewhere."
+        remedy = "Free space on that disk"
+        special = os.path.exists(place) and not os.path.isfile(place) and not os.path.isdir(place)
+        if error.errno == errno.ENOSPC and not special:
+            reason += f" ({room(place, needed)})"
     elif error.errno in _FORBIDDEN:
-        remedy = " Make it writable, or write elsewhere."
-    return NmtError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}.{remedy}")
+        remedy = f"Make {'that file and ' * os.path.isfile(place)}its folder writable"
+    return UnwritableError(f"{place}: {what}: {reason}", remedy)
+
+
+def room(path: str | os.PathLike[str], needed: int | None = None) -> str:
+    """Return how many bytes are needed, where that is known, and how many are free on the disk of a path."""
+    folder = os.path.abspath(path)
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    try:
+        free = f"{_bytes(shutil.disk_usage(folder).free)} are free"
+    except OSError:
+        free = "nobody knows how much is free"
+    return free if needed is None else f"about {_bytes(needed)} are needed, {free}"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} bytes"
 
 
 def printable(text: str) -> str:

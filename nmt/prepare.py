@@ -29,11 +29,11 @@ from nmt.data.report import drops_text, find_warnings, format_report
 from nmt.data.store import EncodedCorpus
 from nmt.data.text import file_stamp
 from nmt.data.tokenizer import LearningStats, Tokenizers
-from nmt.errors import NmtError
+from nmt.errors import NmtError, unwritable
 from nmt.reporting import Reporter
 from nmt.training.signals import ended_at_once
 
-FORMAT = 2  # of the prepared folder; a higher number makes older ones be built anew
+FORMAT = 3  # of the prepared folder; a higher number makes older ones be built anew
 REPORT_FILE = "report.json"
 _ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 
@@ -76,10 +76,7 @@ def prepare(config: Config, cache_root: Path, reporter: Reporter) -> PreparedDat
         try:
             _build_into(folder, config, corpora, reporter)
         except OSError as error:
-            reason = error.strerror or error
-            raise NmtError(
-                f"prepared data cannot be written under {cache_root}: {reason}. Free space there, or make it writable"
-            ) from error
+            raise unwritable(cache_root, error, what="prepared data cannot be written there") from error
     prepared = _open(folder, cached)
     reporter.info(format_report(prepared.report))
     for warning in prepared.report["warnings"]:
@@ -223,6 +220,7 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
             f" lines, at data.max_length ({data.max_length}) and data.remove_overlap"
         )
     report["overlap"] = overlap.report(FIRST_LINES)
+    report["overlap_dev_test"] = overlap.of_test_with_dev(FIRST_LINES)
     report["overlap_removed"] = data.remove_overlap
     report["warnings"] = find_warnings(report)
     report["seconds"] = watch.report()

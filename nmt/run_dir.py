@@ -20,6 +20,7 @@ from nmt import run_lock
 from nmt.errors import NmtError, unwritable
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+_NO_FOLDER = "the folder of the run cannot be made"
 _SCORES_TAKE = 60.0  # seconds that a temporary file in eval/ may be another command's at work
 
 
@@ -117,7 +118,7 @@ class RunDir:
             for file in run._left_before_the_start():
                 file.unlink(missing_ok=True)
         except OSError as error:
-            raise run._cannot_be_made(error) from error
+            raise unwritable(run.path, error, what=_NO_FOLDER) from error
         run._make(run.path, *run._folders())
         return run
 
@@ -160,11 +161,7 @@ class RunDir:
             for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise self._cannot_be_made(error) from error
-
-    def _cannot_be_made(self, error: OSError) -> NmtError:
-        reason = error.strerror or str(error)
-        return NmtError(f"{self.path}: cannot make the folder ({reason}). Choose another with --run-dir.")
+            raise unwritable(self.path, error, what=_NO_FOLDER) from error
 
     def clear_after(self, step: int) -> None:
         """Remove what killed processes left, and translations of later validations; for the holder of the lock.
@@ -185,7 +182,7 @@ class RunDir:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise NmtError(f"{file}: cannot be removed: {error.strerror}.") from error
+                raise unwritable(file, error, what="cannot be removed") from error
 
     def _folders(self) -> tuple[Path, ...]:
         """The folders that a run begins with."""
@@ -272,13 +269,13 @@ class RunDir:
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[BinaryIO]:
+def replacing(path: str | Path, size: int | None = None) -> Iterator[BinaryIO]:
     """Open a file for bytes that takes its name only when the block ends well; until then the older one stays.
 
     A device or a pipe, such as `/dev/null`, is written directly, and a link is followed.
 
     Raises:
-        NmtError: if it cannot be written.
+        NmtError: if it cannot be written; the bytes it needs are named if `size` is given.
     """
     target = Path(os.path.realpath(path))
     special = target.exists() and not target.is_file()
@@ -288,7 +285,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     try:
         stream = temporary.open("wb")
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, size) from error
     try:
         with stream:
             yield stream
@@ -303,10 +300,17 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno is None or (error.filename is not None and str(error.filename) != str(temporary)):
             raise  # of something else that the block does
-        raise unwritable(path, error) from error
+        if not special:
+            _discard(temporary)  # before the room that is free is told
+        raise unwritable(path, error, size) from error
     finally:
         if not special:
-            temporary.unlink(missing_ok=True)
+            _discard(temporary)
+
+
+def _discard(temporary: Path) -> None:
+    with suppress(OSError):  # of a folder that is read-only by now, which is told already
+        temporary.unlink(missing_ok=True)
 
 
 def temporary_beside(target: Path) -> Path:
@@ -357,8 +361,9 @@ def write_atomic(path: Path, text: str) -> None:
     Raises:
         NmtError: if it cannot be written.
     """
-    with replacing(path) as stream:
-        stream.write(text.encode())
+    content = text.encode()
+    with replacing(path, len(content)) as stream:
+        stream.write(content)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import platform
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -20,13 +20,13 @@ import torch
 
 from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
-from nmt.changes import check_changes
+from nmt.changes import Change, check_changes, check_data
 from nmt.config import Config, PlainConfig, config_yaml, load_config
-from nmt.data.batching import TrainingBatches, in_order
-from nmt.data.report import same_data
+from nmt.data.batching import Batch, TrainingBatches, in_order
 from nmt.data.sampling import SubwordSampling
 from nmt.data.text import one_line, write_lines
-from nmt.errors import NmtError, out_of_memory_told
+from nmt.doubts import doubt_of_training
+from nmt.errors import NmtError, UnwritableError, is_full, out_of_memory_told, unwritable
 from nmt.evaluate import EvaluationResult, evaluate_split
 from nmt.model.memory import keep_freed_memory
 from nmt.model.seq2seq import Seq2Seq, build_model
@@ -43,6 +43,7 @@ from nmt.training.signals import StopSignals
 from nmt.training.state import TrainingState
 from nmt.translate import Translation, Translator, choose_device, longest_source, restore_weights
 
+QUIET = 10.0  # seconds of a validation before it shows progress
 SAMPLES = 4  # translations of the development set shown in TensorBoard at each validation
 
 
@@ -60,12 +61,13 @@ def train(
         Stopped: after a signal, with everything saved.
     """
     run = RunDir(run_path)
-    with ExitStack() as lock:
+    moved: list[Change] = []
+    with _way_on_told(run), ExitStack() as lock:
         if resume:
             run = RunDir.open(run_path)
             run.refuse_links_out(run.path)
             _lock(run, lock, reporter)
-            check_changes(load_config(str(run.config)), config, run, reporter)
+            moved = check_changes(load_config(str(run.config)), config, run, reporter)
         else:
             run.refuse_existing()
             run.refuse_links_out(run.path)
@@ -77,12 +79,35 @@ def train(
         if device.type == "cpu":
             keep_freed_memory()  # from here on: what preparing needed is given back
         if resume:
-            _check_data(run, data)
+            check_data(run, data.report, data.tokenizer_dir, moved, reporter)
         else:
             _lock(run, lock, reporter)  # not before: data that is refused leaves no folder behind
             RunDir.create(run_path)
         _fit(config, run, data, device, reporter, command, resume, checkpoint)
         return _test(config, run, data, device, reporter)
+
+
+@contextmanager
+def _way_on_told(run: RunDir) -> Iterator[None]:
+    """Ends the message for whatever a training could not write with the command that goes on.
+
+    Raises:
+        NmtError: in place of the one that advises to write elsewhere, which a run that has begun cannot do.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise _then(run, unwritable(error.filename or "a file of this training", error)) from error
+    except UnwritableError as error:
+        raise _then(run, error) from error
+
+
+def _then(run: RunDir, error: UnwritableError) -> NmtError:
+    if run.config.exists():
+        return error.then(f"go on with: nmt train --resume --run-dir {run.quoted}")
+    return error.then("give the same command again; nothing has been trained yet. Or choose another --run-dir.")
 
 
 def _lock(run: RunDir, lock: ExitStack, reporter: Reporter) -> None:
@@ -129,9 +154,11 @@ def _fit(
         if state.finished:
             reporter.info(f"this run is finished: {state.finished}. Nothing is left to train.")
         else:
-            validation = Validation(config, data, model, device, run, metrics, training.signals)
+            validation = Validation(config, data, model, device, run, metrics, training.signals, reporter)
             training.fit(validation)
             reporter.info(f"training ended: {state.finished}; best {state.best_score:.2f} at step {state.best_step:,}")
+            if (doubt := doubt_of_training(state)) is not None:
+                reporter.warning(doubt)
     except BaseException:
         with suppress(NmtError, OSError):  # what ended training is to be told, not that its disk is full here too
             _record_time(run, state)
@@ -184,13 +211,42 @@ def _subword_sampling(config: Config, data: PreparedData) -> SubwordSampling | N
     return SubwordSampling(data.train, data.tokenizers, model_type, alpha, config.training.seed, max_length)
 
 
+class _Watch:
+    """Called before each batch of a validation: breaks it off on a signal, and shows one that takes long going on."""
+
+    def __init__(self, step: int, signals: StopSignals, reporter: Reporter) -> None:
+        self._task, self._signals, self._reporter = f"validation at step {step:,}, batches", signals, reporter
+        self._start, self._done, self._shown = time.monotonic(), 0, False
+
+    def __call__(self) -> None:
+        """Raises BrokenOff if a signal has come."""
+        self._signals.check()
+        if self._shown or time.monotonic() - self._start > QUIET:
+            self._reporter.progress(self._task, self._done, None)
+            self._shown = True
+        self._done += 1
+
+    def over(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches, each watched."""
+        for batch in batches:
+            self()
+            yield batch
+
+    def end(self) -> None:
+        """Raises BrokenOff if a signal has come."""
+        self._signals.check()
+        if self._shown:
+            self._reporter.progress(self._task, self._done, self._done)
+
+
 class Validation:
     """Scores the model on the development set as it stands; called by the training loop."""
 
     def __init__(
         self, config: Config, data: PreparedData, model: Seq2Seq, device: torch.device, run: RunDir,
-        metrics: MetricsWriter, signals: StopSignals,
+        metrics: MetricsWriter, signals: StopSignals, reporter: Reporter,
     ) -> None:  # fmt: skip
+        self.reporter = reporter
         self.config, self.data, self.model, self.device = config, data, model, device
         self.run, self.metrics, self.signals = run, metrics, signals
         self.sources = data.dev.src_texts()
@@ -206,12 +262,13 @@ class Validation:
             BrokenOff: on a signal; nothing is written then.
         """
         batches = in_order(self.data.dev, self.config.training.batch_tokens)
+        watch = _Watch(step, self.signals, self.reporter)
         with out_of_memory_told(self._too_large):
-            values = likelihood(self.model, self.signals.checked(batches), self.device)
+            values = likelihood(self.model, watch.over(batches), self.device)
         if not math.isfinite(values["dev/loss"]):
             return values  # the training loop gives up; there is nothing to translate with
-        translations = self._translate()
-        self.signals.check()
+        translations = self._translate(watch)
+        watch.end()
         hypotheses = [translation.text for translation in translations]
         self._draw(step, [translations[line] for line in self.watched])
         write_lines(self.run.dev / f"step_{step:06d}.txt", hypotheses)
@@ -228,15 +285,15 @@ class Validation:
         self.metrics.text(step, "dev/samples", "\n".join(itertools.islice(samples, SAMPLES)))
         return values | {f"dev/{name}": score for name, score in scores.items()}
 
-    def _translate(self) -> list[Translation]:
+    def _translate(self, before_each: Callable[[], None]) -> list[Translation]:
         """All of the development set; the weights are kept of the sentences that are drawn, no others."""
         config = self.config
         translator = Translator(self.model, self.data.tokenizers, config.search, longest_source(config), self.device)
         watched = set(self.watched)
         others = [source for line, source in enumerate(self.sources) if line not in watched]
         watch = [self.sources[line] for line in self.watched]
-        kept = iter(translator.translate(watch, keep_weights=True, before_each=self.signals.check))
-        rest = iter(translator.translate(others, before_each=self.signals.check))
+        kept = iter(translator.translate(watch, keep_weights=True, before_each=before_each))
+        rest = iter(translator.translate(others, before_each=before_each))
         return [next(kept if line in watched else rest) for line in range(len(self.sources))]
 
     def _too_large(self) -> str:
@@ -252,24 +309,6 @@ class Validation:
             if translation.src_pieces:  # not a line of blanks, which has no weights
                 figure = validation_figure(line + 1, self.sources[line], translation, step, is_windowed(self.config))
                 self.metrics.figure(step, f"attention/{number}", figure)
-
-
-def _check_data(run: RunDir, data: PreparedData) -> None:
-    """Refuses to go on with other text than the run began with: ids would mean other pieces.
-
-    Raises:
-        NmtError: if the vocabulary, or the data by its report, is not the one in the run's folder.
-    """
-    here = data.tokenizer_dir.glob("*.model")
-    same = all(
-        (run.tokenizer / file.name).is_file() and (run.tokenizer / file.name).read_bytes() == file.read_bytes()
-        for file in here
-    )
-    if not same or not same_data(read_json_object(run.data_report), data.report):
-        raise NmtError(
-            f"{run.path}: the data has changed since this run began (its {run.data_report.name} and the one above "
-            "differ). Put the old files back, or train a new run with another --run-dir."
-        )
 
 
 def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str]) -> None:
@@ -340,10 +379,6 @@ def _test(
         return None
     pairs = list(zip(data.test.src_texts(), data.test.tgt_texts(), strict=True))
     start = time.perf_counter()
-    try:
-        result = evaluate_split(run, reporter, split="test", search=config.search, device=str(device), pairs=pairs)
-    except (KeyboardInterrupt, SystemExit):
-        reporter.info(f"the model is trained and saved; what is missing is its score: nmt eval --run {run.quoted}")
-        raise
+    result = evaluate_split(run, reporter, split="test", search=config.search, device=str(device), pairs=pairs)
     reporter.info(f"test set translated and scored in {time.perf_counter() - start:.0f} s")
     return result

@@ -6,7 +6,10 @@ Needs root, to mount file systems in memory (Linux). A small training is run on 
 its writes is once the one that does not fit: prepared data, settings, metrics, TensorBoard, translations, checkpoints,
 scores. It must end with one message and no traceback, and every checkpoint must load. Then the disk is enlarged, and
 the same training, taken up with `--resume` once there is a run, must give what one gives that was never disturbed, bit
-for bit. Folders are made read-only after the first checkpoint, for a training that is not root's.
+for bit. Folders of a run are made read-only after its first checkpoint (mounted so, which holds for root, too).
+
+A message must say what to free, and how much room there is, or what to make writable; and how to go on: the command
+that resumes once there is a run, the same command before.
 
 Reported: tries, how many of them failed and over which file, and what was wrong (nothing, if the exit code is 0).
 """
@@ -18,11 +21,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -30,7 +33,6 @@ from pathlib import Path
 
 from fault_runs import Command, broken_checkpoints, differences, write_work
 
-NOBODY = 65534
 PLENTY = 64 * 2**20  # bytes of a disk on which everything fits
 FOLDERS = ("checkpoints", "dev", "eval", "")
 
@@ -40,7 +42,7 @@ class Report:
     """What was tried and what was found; `failed` counts by the file or folder that messages name."""
 
     tries: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
@@ -55,13 +57,24 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+@contextmanager
+def made_read_only(folder: Path) -> Iterator[None]:
+    """Mount a folder on itself for the time of the block, so that nothing in it can be written, not even by root."""
+    subprocess.run(["mount", "--bind", folder, folder], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
 def can_mount() -> bool:
     """Return whether this process may mount."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("mount") is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with small_disk(Path(folder) / "disk", 2**20):
+            with small_disk(Path(folder) / "disk", 2**20) as disk, made_read_only(disk):
                 return True
         except subprocess.CalledProcessError:
             return False
@@ -78,11 +91,11 @@ class Trials:
         files = {status.st_ino: status for status in map(Path.stat, self.whole.parent.rglob("*"))}
         self.used = sum(status.st_blocks * 512 for status in files.values())
 
-    def train(self, run: Path, **options: object) -> Command:
+    def train(self, run: Path) -> Command:
         """Start a training, or take it up."""
         resume = ["--resume"] if (run / "config.yaml").exists() else []
         args = ("train", "--config", self.work / "tiny.yaml", "--run-dir", run, *resume)
-        return Command(*args, cwd=self.work, log=self.log, **options)  # type: ignore[arg-type]
+        return Command(*args, cwd=self.work, log=self.log)
 
     def check(self, name: str, condition: bool, what: object) -> None:
         """Note what is wrong unless the condition holds."""
@@ -100,15 +113,16 @@ class Trials:
                 name, len(errors) == 1 and said.count("error: ") == 1, f"{len(errors)} messages:\n{said[-2000:]}"
             )
             self.check(name, "Traceback" not in said, said[-2000:])
-            self.report.failed[part_of(errors[0], run) if errors else "nothing"] += 1
-            self.check(name, bool(re.search("[Ff]ree|writ", said)), f"no advice: {errors}")
+            part = part_of(errors[0], run) if errors else "nothing"
+            self.report.failed[part] = self.report.failed.get(part, 0) + 1
+            self.check(name, any(is_advice(error, run) for error in errors), f"no advice: {errors}")
         if (run / "checkpoints").is_dir():
             broken = broken_checkpoints(run)
             self.check(name, not broken, broken)
 
-    def judge_resumed(self, name: str, run: Path, **options: object) -> None:
+    def judge_resumed(self, name: str, run: Path) -> None:
         """Take the training up where nothing is in its way any more, and compare."""
-        code = self.train(run, **options).wait()
+        code = self.train(run).wait()
         self.check(name, code == 0, f"afterwards exit code {code}: {self.log.read_text()[-2000:]}")
         if code == 0:
             unlike = differences(run, self.whole)
@@ -124,32 +138,33 @@ class Trials:
             self.judge_resumed(name, run)
 
     def read_only(self, folder: Path, part: str) -> None:
-        """Take write permission from a folder of the run after its first checkpoint, and give it back."""
+        """Make a folder of the run read-only after the first checkpoint, and writable again for the resume."""
         name = f"read-only {part or 'run'}"
-        folder.mkdir()
-        folder.chmod(0o777)
         run = folder / "runs" / "run"
-        command = self.train(run, before=become_nobody)
+        command = self.train(run)
         while command.process.is_alive() and not (run / "checkpoints" / "last.pt").exists():
             time.sleep(0.001)
-        (run / part).chmod(0o555)
-        self.judge(name, command.wait(), run)
-        (run / part).chmod(0o755)
-        self.judge_resumed(name, run, before=become_nobody)
+        os.kill(command.process.pid, signal.SIGSTOP)  # it would be over before
+        with made_read_only(run / part):
+            os.kill(command.process.pid, signal.SIGCONT)
+            self.judge(name, code := command.wait(), run)
+        self.check(name, code == 1, f"nothing came of it: exit code {code}")
+        self.judge_resumed(name, run)
 
 
-def become_nobody() -> None:
-    """Give up the rights of root, for whom no folder is read-only."""
-    os.environ["HOME"] = os.environ["MPLCONFIGDIR"] = tempfile.gettempdir()
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
+def is_advice(message: str, run: Path) -> bool:
+    """Tell whether a message says what to free or to make writable, and how to go on from there."""
+    how = "and give the same command again"
+    if (run / "config.yaml").exists():
+        how = f"and go on with: nmt train --resume --run-dir {run}"
+    remedy = r"are free[);].*\. Free (?:space on that disk|disk space)\b|\. Make (?:that file and )?its folder writable"
+    return re.search(rf"(?:{remedy}).*, {re.escape(how)}", message) is not None
 
 
 def part_of(message: str, run: Path) -> str:
     """Return the file or folder that a message is about, without what is different each time."""
     path = message.split(": ")[0].removeprefix(f"{run}/").removeprefix(f"{run.parent}/")
-    return re.sub(r"\d{3,}(\.\S*)?", "N", path) if "prepared data" not in path else "prepared data"
+    return re.sub(r"\d{3,}(\.\S*)?", "N", path)
 
 
 def disk_faults(folder: Path, disks: int, size: int) -> Report:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nmt.config import Config
     from nmt.evaluate import EvaluationResult
     from nmt.reporting import Reporter
+    from nmt.run_dir import RunDir
 
 
 @app.command(short_help="Train a model, from parallel text to test scores.")
@@ -71,13 +72,30 @@ def train(
     if not resume:
         RunDir(path).refuse_existing()  # before the heavy imports: told at once
     with ConsoleReporter() as reporter:
-        result = _train(settings, path, resume, checkpoint, reporter)
+        try:
+            result = _train(settings, path, resume, checkpoint, reporter)
+        except (KeyboardInterrupt, SystemExit):  # when no update is under way: that would be finished, and saved
+            reporter.info(_what_is_kept(RunDir(path)))
+            raise
     if result is not None:
         show_evaluation(result, RunDir(path))
 
 
 def _default_run(config: str) -> Path:
     return Path("runs") / Path(config).stem
+
+
+def _what_is_kept(run: RunDir) -> str:
+    """Say what an interruption has not taken, and how to go on."""
+    from nmt.run_dir import read_json_object
+
+    if not run.config.exists():
+        return (
+            "nothing has been trained yet, so nothing is lost: give the same command again. Data once prepared is kept."
+        )
+    if read_json_object(run.meta).get("finished"):
+        return f"the model is trained and saved; what is missing is its score: nmt eval --run {run.quoted}"
+    return f"nothing that was saved is lost. Go on with: nmt train --resume --run-dir {run.quoted}"
 
 
 def _train(

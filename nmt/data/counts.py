@@ -103,6 +103,10 @@ class Checksum:
         for column, more in zip(self._columns, columns):
             column.update(more)
 
+    def of_side(self, side: str) -> str:
+        """Return the hash of the texts of `src` or `tgt` alone."""
+        return self._columns[("src", "tgt").index(side)].hexdigest()
+
     def report(self) -> str:
         """Return the hash."""
         return hashlib.blake2b(b"".join(column.digest() for column in self._columns), digest_size=16).hexdigest()

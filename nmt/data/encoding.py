@@ -94,6 +94,8 @@ class _Books:
         sides = {side: counts.report() for side, counts in self.pieces.items()}
         for side, characters in self.characters.items():
             sides[side] |= characters.report()
+        for side in sides:
+            sides[side]["checksum"] = self.checksum.of_side(side)
         return {
             "kept": self.kept,
             "blank": self.blank,
@@ -203,6 +205,7 @@ def _filter_report(pair_filter: PairFilter | None) -> dict[str, Any]:
     if pair_filter is None:
         return {"dropped": {}}
     return {
+        "limits": {"max_length": pair_filter.max_length, "max_ratio": pair_filter.max_ratio},
         "dropped": {reason: _drops_report(drops) for reason, drops in pair_filter.dropped.items()},
         "repeated": _drops_report(pair_filter.repeated) | {"share": round(pair_filter.repeated_share(), 6)},
     }

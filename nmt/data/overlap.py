@@ -1,4 +1,4 @@
-"""Which sentences of dev and test training has as well: word for word, or but for their form.
+"""Which sentences of dev and test training has as well, and test dev: word for word, or but for their form.
 
 A score on a sentence that was trained on says nothing about new text. Four things are counted of each held-out pair:
 whether training has its source sentence, and whether it has the whole pair, exactly and normalised. The source alone
@@ -126,9 +126,17 @@ class _HeldOut:
             found |= np.isin(held, row)
         return np.isin(keys[_NORMALISED_SOURCE], self.keys[_NORMALISED_SOURCE])
 
+    def within(self, other: _HeldOut, lines: int) -> dict[str, Any]:
+        """Return what `report` would if `other` were training."""
+        found = np.stack([np.isin(row, others) for row, others in zip(self.keys, other.keys)])
+        return self._counted(found, lines)
+
     def report(self, lines: int) -> dict[str, Any]:
-        counts = iter(np.count_nonzero(self.found, axis=1).tolist())
-        first = self.lines[self.found[_NORMALISED_SOURCE]][:lines].tolist()
+        return self._counted(self.found, lines)
+
+    def _counted(self, found: Mask, lines: int) -> dict[str, Any]:
+        counts = iter(np.count_nonzero(found, axis=1).tolist())
+        first = self.lines[found[_NORMALISED_SOURCE]][:lines].tolist()
         return {"of": self.size, **{form: {part: next(counts) for part in _PARTS} for form in _FORMS}, "first": first}
 
 
@@ -165,3 +173,9 @@ class Overlap:
         includes the exact ones); `first` are the `lines` first lines of normalised sources.
         """
         return {split: held_out.report(lines) for split, held_out in self._splits.items()}
+
+    def of_test_with_dev(self, lines: int) -> dict[str, Any] | None:
+        """Return how many pairs of test dev has, as `report` puts it; None where there is no test."""
+        if "test" not in self._splits:
+            return None
+        return self._splits["test"].within(self._splits["dev"], lines)

@@ -1,6 +1,6 @@
 """The data report for people: what they should know before believing a score, and the block of lines.
 
-And for a run that is taken up again: whether two reports are of the same data.
+And for a run that is taken up again: in which texts two reports differ.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _EXAMPLES = 5  # unknown characters that are shown
+_LIMITED = {"too long": "data.max_length", "too uneven": "data.max_ratio"}
+SPLITS = ("train", "dev", "test")
 _FIRST_FIGURES = ("pieces", "max", "unknown")  # what the first reports had of a side
 
 
@@ -25,6 +27,11 @@ def find_warnings(report: dict[str, Any]) -> list[str]:
             warnings.append(
                 f"{report[split]['blank']:,} {split} pairs have a side without text; they are kept, and scored"
             )
+    if (shared := report["overlap_dev_test"]) is not None and shared["normalised"]["sources"]:
+        warnings.append(
+            f"{_found_text(shared, 'test', 'dev', report['test']['unit'])}: the best checkpoint is chosen by sentences "
+            "that it is tested on. Take them out of one of the two files"
+        )
     for split in ("train", *report["overlap"]):
         if folded := report[split]["line_breaks_folded"]:
             warnings.append(f"{folded:,} {split} pairs had a line break inside a text; it was replaced by a blank")
@@ -66,20 +73,33 @@ def _lengths_text(part: dict[str, Any]) -> str:
 
 def _overlap_text(overlap: dict[str, Any], split: str, unit: str) -> str:
     """Return the warning that training has sentences of dev or test."""
+    return (
+        f"{_found_text(overlap, split, 'the training data', unit)}: scores on them say nothing about new text. To drop"
+        " such pairs from training: --set data.remove_overlap=true"
+    )
+
+
+def _found_text(overlap: dict[str, Any], split: str, other: str, unit: str) -> str:
+    """Return how many sentences of a split are elsewhere too, and how much alike they are."""
     exact, found = overlap["exact"]["sources"], overlap["normalised"]["sources"]
     how = "all word for word" if exact == found else f"{exact:,} word for word, the others but for case or punctuation"
     return (
-        f"{found:,} of {overlap['of']:,} {split} source sentences are in the training data too ({how};"
-        f" {overlap['normalised']['pairs']:,} with the same translation; first: {_numbers(overlap['first'], unit)}):"
-        " scores on them say nothing about new text. To drop such pairs from training: --set data.remove_overlap=true"
+        f"{found:,} of {overlap['of']:,} {split} source sentences are in {other} too ({how};"
+        f" {overlap['normalised']['pairs']:,} with the same translation; first: {_numbers(overlap['first'], unit)})"
     )
 
 
 def _drops_lines(train: dict[str, Any]) -> list[str]:
     """Return a line for each reason why pairs were dropped."""
     share = f", {train['repeated']['share']:.2%}"
+    limits = {
+        reason: f"{key} = {train['limits'][key.removeprefix('data.')]:,}; "
+        for reason, key in _LIMITED.items()
+        if reason in train["dropped"]
+    }
     return [
-        f"{drops['count']:,} dropped as {reason}{share * (reason == 'duplicate')} ({_places(drops, train)})"
+        f"{drops['count']:,} dropped as {reason}{share * (reason == 'duplicate')}"
+        f" ({limits.get(reason, '')}{_places(drops, train)})"
         for reason, drops in train["dropped"].items()
     ]
 
@@ -142,13 +162,25 @@ def _numbers(numbers: Sequence[int], unit: str) -> str:
     return f"{unit}{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
 
 
-def same_data(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return whether two reports are of the same pairs in training, dev and test.
+def other_texts(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return what is another text in the second of two reports: `train.src`, or `train` where the side is not known.
 
     By the checksums. A report that was written before there were any is compared by its numbers of pairs and pieces,
     so that it is not taken for one of other data because of what reports have gained since.
     """
-    return all(_same_pairs(before.get(split), now.get(split)) for split in ("train", "dev", "test"))
+    found = []
+    for split in SPLITS:
+        one, other = before.get(split), now.get(split)
+        if not _same_pairs(one, other):
+            sides = [side for side in ("src", "tgt") if _has_other_side(one, other, side)]
+            found += [f"{split}.{side}" for side in sides] or [split]
+    return found
+
+
+def _has_other_side(before: dict[str, Any] | None, now: dict[str, Any] | None, side: str) -> bool:
+    """Return whether one side of a split is known to differ."""
+    texts = [(part or {}).get(side, {}).get("checksum") for part in (before, now)]
+    return None not in texts and texts[0] != texts[1]
 
 
 def _same_pairs(before: dict[str, Any] | None, now: dict[str, Any] | None) -> bool:

@@ -332,15 +332,17 @@ class _Feed:
 
 def _explain(text: str, config: TokenizerConfig, what: str, lines: int) -> NmtError:
     """Return SentencePiece's complaint in terms of the configuration."""
+    given = f"tokenizer.vocab_size is {config.vocab_size:,}"
     if found := _TOO_LARGE.search(text):
         return NmtError(
-            f"tokenizer.vocab_size is {config.vocab_size}, but the {what} ({lines:,} lines) gives at most {found[1]}"
-            f" pieces: set tokenizer.vocab_size to {found[1]} or less"
+            f"{given}, but the {what} ({lines:,} lines) gives at most {int(found[1]):,} pieces. Learn as many, or "
+            f"fewer: --set tokenizer.vocab_size={found[1]}; or train on more text"
         )
     if found := _TOO_SMALL.search(text):
+        least = int(found[1]) + 1
         return NmtError(
-            f"tokenizer.vocab_size is {config.vocab_size}, but the characters of the {what} need {found[1]} pieces at"
-            f" least: set tokenizer.vocab_size to more than {found[1]}, or lower tokenizer.character_coverage"
+            f"{given}, but the characters of the {what} need more than {int(found[1]):,} pieces. Learn more: --set "
+            f"tokenizer.vocab_size={least}; or lower tokenizer.character_coverage"
         )
     if "sentences_.empty()" in text or "all_chars_count" in text:
         return NmtError(f"there is nothing to learn pieces from: the {what} has no line with text")

@@ -50,7 +50,7 @@ class Appender:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
                 os.lseek(self._descriptor, self._size, os.SEEK_SET)
-            raise unwritable(self.path, error) from error
+            raise unwritable(self.path, error, len(record)) from error
         self._size += len(record)
 
     def flush(self) -> None:

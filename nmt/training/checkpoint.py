@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
 
-from nmt.errors import NmtError, is_out_of_memory, unwritable
-from nmt.run_dir import RunDir, flush_folder, replacing, temporary_beside
+from nmt.errors import NmtError, is_out_of_memory, room, unwritable
+from nmt.run_dir import RunDir, flush_folder, read_json_object, replacing, temporary_beside, write_atomic
 from nmt.training.foreign import what_is_odd
 from nmt.training.metrics import read_metrics
 from nmt.training.state import TrainingState
+
+_FIRST = "first_checkpoint"  # in meta.json: the step of the first one that was saved
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
@@ -47,7 +51,18 @@ def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bo
             raise
         cause = next((each for each in (*noted, error, error.__cause__) if isinstance(each, OSError)), None)
         raise _not_saved(run, path, content, error if cause is None else cause) from error
+    _note_saved(run, step)
     return path
+
+
+def _note_saved(run: RunDir, step: int) -> None:
+    """Records in meta.json that there was a checkpoint, should all of them be gone one day.
+
+    After the first one is there: noted before, it would refuse a run that was killed in between, and has lost nothing.
+    """
+    meta = read_json_object(run.meta)
+    if _FIRST not in meta:
+        write_atomic(run.meta, json.dumps(meta | {_FIRST: step}, indent=2, ensure_ascii=False) + "\n")
 
 
 class _Noting:
@@ -70,14 +85,10 @@ class _Noting:
 def _not_saved(run: RunDir, path: Path, content: dict[str, Any], error: Exception) -> NmtError:
     """The message for a checkpoint that could not be written: how much room it takes, and what is still there."""
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:100]
-    needed = sum(tensor.nbytes for tensor in _tensors(content)) / 1e6
-    try:
-        room = f"about {needed:,.1f} MB are needed, {shutil.disk_usage(run.checkpoints).free / 1e6:,.1f} MB are free"
-    except OSError:
-        room = f"about {needed:,.1f} MB are needed"
+    found = room(run.checkpoints, sum(tensor.nbytes for tensor in _tensors(content)))
     kept = f"{run.last.name} is still the one before" if run.last.is_file() else "there is none before it"
     return NmtError(
-        f"{path}: the checkpoint cannot be written: {reason} ({room}; {kept}). Free disk space or make the folder "
+        f"{path}: the checkpoint cannot be written: {reason} ({found}; {kept}). Free disk space or make the folder "
         f"writable, and go on with: nmt train --resume --run-dir {run.quoted}"
     )
 
@@ -113,7 +124,8 @@ def _second_name(path: Path, name: Path) -> None:
                 os.fsync(copy.fileno())
         os.replace(temporary, name)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong before is to be told, not that this fails for the same reason
+            temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -188,17 +200,20 @@ def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, 
 def _refuse_trained(run: RunDir) -> None:
     """Refuses to start over where checkpoints were saved and are gone: the record of that training would go, too.
 
-    A run that was killed between its first validation and the checkpoint of it has one validation and nothing later.
+    meta.json says so, or the metrics: a run that was killed between its first validation and the checkpoint of it has
+    one validation and nothing later.
     """
+    noted = read_json_object(run.meta).get(_FIRST)
     lines = read_metrics(run.metrics)
     validated = {line["step"] for line in lines if any(name.startswith("dev/") for name in line)}
     validated |= {int(file.stem[5:]) for file in run.dev.glob("step_*.txt") if file.stem[5:].isdecimal()}
     last = max([*validated, *(line["step"] for line in lines)], default=0)
     scored = any(not file.name.startswith(".") for file in run.eval.glob("*"))
-    if validated and (last > min(validated) or scored):
+    if noted is not None or (validated and (last > min(validated) or scored)):
+        last = max(last, noted if isinstance(noted, int) else 0)
         raise NmtError(
             f"{run.last}: it is gone, and no other checkpoint is there, but this run was trained to step {last:,} at "
-            "least, by its metrics. Put it back, or train a new run with another --run-dir."
+            f"least, by its {run.meta.name} and metrics. Put it back, or train a new run with another --run-dir."
         )
 
 
@@ -208,6 +223,7 @@ def make_last(run: RunDir, path: Path) -> None:
     Raises:
         NmtError: if it cannot be written.
     """
+    _note_saved(run, _step(path) if path.name.startswith("step_") else 0)
     if path.name != run.last.name:
         _replace(path, run.last)
 

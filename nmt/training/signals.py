@@ -6,12 +6,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 
 class Stopped(Exception):
@@ -57,12 +54,6 @@ class StopSignals:
         """
         if self.received is not None:
             raise BrokenOff
-
-    def checked(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, with a `check` before each. Raises as `check` does."""
-        for item in items:
-            self.check()
-            yield item
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

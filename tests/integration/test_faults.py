@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,34 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.parametrize(
+    ("moment", "said"),
+    [
+        ("build_model", "nothing has been trained yet, so nothing is lost: give the same command again. Data once"),
+        ("Validation", "nothing that was saved is lost. Go on with: nmt train --resume --run-dir "),
+        ("evaluate_split", "the model is trained and saved; what is missing is its score: nmt eval --run "),
+    ],
+)
+def test_an_interruption_when_no_update_is_under_way_says_what_is_kept(work: Path, moment: str, said: str) -> None:
+    run = work / "runs" / f"interrupted-{moment}"
+    args = ("train", "--config", "tiny.yaml", "--run-dir", run, "--set", "training.max_steps=1")
+    command = nmt(work, *args, before=partial(interrupted_at, moment))
+    assert command.wait() == 130
+    assert said in command.said()
+    assert command.said().endswith("\ninterrupted\n")
+    if moment != "evaluate_split":
+        again = nmt(work, *args, *(["--resume"] if moment == "Validation" else []))
+        assert again.wait() == 0, again.said()
+
+
+def interrupted_at(name: str) -> None:
+    """In this process a signal comes where `nmt.train` calls that."""
+    import nmt.train
+
+    heed_interrupts()
+    setattr(nmt.train, name, lambda *args, **options: os.kill(os.getpid(), signal.SIGINT))
+
+
 def test_a_second_signal_ends_at_once_in_the_middle_of_a_save(work: Path) -> None:
     run = work / "runs" / "twice"
     command = nmt(work, "train", "--config", "tiny.yaml", "--run-dir", run, before=never_finish_saving)
@@ -127,14 +156,16 @@ def never_finish_saving() -> None:
     torch.save = slow  # type: ignore[assignment]
 
 
-def test_on_a_full_disk_one_message_then_the_undisturbed_run(tmp_path: Path) -> None:
+def test_on_a_full_disk_and_in_a_read_only_folder_one_message_then_the_undisturbed_run(tmp_path: Path) -> None:
     if not disk_faults.can_mount():
         pytest.skip("file systems can be mounted by root alone")
     trials = disk_faults.Trials(tmp_path, 16)
     for share in (0.3, 0.75):
         trials.small(tmp_path / "disk", int(trials.used * share))
+    trials.read_only(tmp_path / "read-only", "dev")
     assert trials.report.wrong == []
-    assert sum(trials.report.failed.values()) == 2
+    assert sum(trials.report.failed.values()) == 3
+    assert trials.report.failed["dev/step_N"] == 1
 
 
 def test_memory_that_is_too_small_for_a_batch_names_its_shape_and_the_budget(work: Path) -> None:
@@ -240,6 +271,34 @@ def refused(work: Path, run: Path, message: str, *args: object) -> None:
     assert command.wait() == 1
     assert message in command.said()
     assert files() == before
+
+
+def test_a_run_whose_files_were_moved_goes_on_where_they_lie_now_and_with_no_other_text(
+    work: Path, tmp_path: Path
+) -> None:
+    run, old, new = tmp_path / "run", tmp_path / "old", tmp_path / "new"
+    shutil.copytree(work / "runs/whole", run)
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace(f"{work}/", f"{old}/"))
+    new.mkdir()
+    for split in ("train", "dev", "test"):
+        for side in ("en", "de"):
+            shutil.copy(work / f"{split}.{side}", new)
+    resume = ("train", "--resume", "--run-dir", run)
+    refused(work, run, f"files of this run's data are not there:\n  data.train.src: {old}/train.en\n", *resume)
+    moves = [f"data.{split}={{src: {new}/{split}.en, tgt: {new}/{split}.de}}" for split in ("train", "dev", "test")]
+    resume = (*resume, *(part for move in moves for part in ("--set", move)))
+    for split in ("train", "dev", "test"):
+        text = (new / f"{split}.de").read_text()
+        (new / f"{split}.de").write_text(text.replace(".\n", "..\n", 1))
+        message = f"cannot change the text of a run, and this is another one:\n  data.{split}.tgt: {old}/{split}.de -> "
+        refused(work, run, message, *resume)
+        (new / f"{split}.de").write_text(text)
+    command = nmt(work, *resume, "--set", "training.max_steps=21")
+    assert command.wait() == 0, command.said()
+    for split in ("train", "dev", "test"):
+        assert f"changed: data.{split}.tgt: {old}/{split}.de -> {new}/{split}.de (same text)\n" in command.said()
+    assert "resumed at step 20" in command.said()
+    assert str(old) not in (run / "config.yaml").read_text()
 
 
 def test_a_checkpoint_of_another_run_is_refused(work: Path, stopped: tuple[Any, Path]) -> None:

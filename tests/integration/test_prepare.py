@@ -113,7 +113,7 @@ def test_dropped_pairs_are_counted_and_held_out_pairs_are_all_kept(tmp_path: Pat
     assert prepared.test is None
     assert prepared.report["test"] is None
     assert "2 dropped as empty (lines 1, 2)" in reporter.infos[-1]
-    assert "1 dropped as too long (line 3)" in reporter.infos[-1]
+    assert "1 dropped as too long (data.max_length = 40; line 3)" in reporter.infos[-1]
     assert any("2 dev pairs have a side without text" in warning for warning in reporter.warnings)
 
 
@@ -132,6 +132,12 @@ def test_overlap_of_dev_and_test_with_training_is_a_warning(tmp_path: Path) -> N
         "exact": {"sources": 3, "pairs": 0},
         "normalised": {"sources": 3, "pairs": 0},
         "first": [2, 3, 4],
+    }
+    assert prepared.report["overlap_dev_test"] == {
+        "of": 4,
+        "exact": {"sources": 0, "pairs": 0},
+        "normalised": {"sources": 0, "pairs": 0},
+        "first": [],
     }
     (warning,) = (text for text in reporter.warnings if "test" in text)
     assert "3 of 4 test source sentences are in the training data too (all word for word; 0 with the same" in warning
@@ -162,6 +168,21 @@ def test_overlap_but_for_case_and_punctuation_is_found(tmp_path: Path) -> None:
     }
     assert any("(1 word for word, the others but for case or punctuation; 1 with" in text for text in reporter.warnings)
     assert len(prepared.train) == 203
+
+
+def test_sentences_of_test_that_dev_has_too_are_a_warning(tmp_path: Path) -> None:
+    prepared, reporter = run(config(tmp_path, **leaking(tmp_path)[0]), tmp_path)
+    assert prepared.report["overlap_dev_test"] == {
+        "of": 3,
+        "exact": {"sources": 1, "pairs": 1},
+        "normalised": {"sources": 1, "pairs": 1},
+        "first": [1],
+    }
+    (warning,) = (text for text in reporter.warnings if "are in dev too" in text)
+    assert warning.startswith("1 of 3 test source sentences are in dev too (all word for word; 1 with the same")
+    assert "first: line 1): the best checkpoint is chosen by sentences that it is tested on." in warning
+    settings = config(tmp_path).model_copy(update={"data": config(tmp_path).data.model_copy(update={"test": None})})
+    assert run(settings, tmp_path)[0].report["overlap_dev_test"] is None
 
 
 def test_removing_overlap_drops_training_pairs_with_a_source_of_dev_or_test(tmp_path: Path) -> None:
@@ -337,7 +358,7 @@ def test_another_sentencepiece_learns_anew(tmp_path: Path, monkeypatch: pytest.M
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     settings = config(tmp_path)
     settings = settings.model_copy(update={"tokenizer": settings.tokenizer.model_copy(update={"vocab_size": 9000})})
-    with pytest.raises(NmtError, match=r"tokenizer\.vocab_size is 9000.*at most \d+ pieces"):
+    with pytest.raises(NmtError, match=r"tokenizer\.vocab_size is 9,000.*at most \d+ pieces"):
         run(settings, tmp_path)
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -359,7 +380,9 @@ def test_a_source_without_pairs_is_an_error(split: str, tmp_path: Path) -> None:
 
 
 def test_no_training_pair_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match=r"no training pair is left of 400: 400 dropped as too long \(lines 1, 2"):
+    with pytest.raises(
+        NmtError, match=r"no training pair is left of 400: 400 dropped as too long \(data\.max_length = 1; lines 1, 2"
+    ):
         run(config(tmp_path, max_length=1), tmp_path)
 
 

@@ -146,10 +146,11 @@ DATA = {
         {"a": "0-99\n" * 300},
     ),
     "vocabulary too large": Row(
-        f"{PREPARE} --set tokenizer.vocab_size=5000", ("vocab_size is 5000", "at most", "set tokenizer.vocab_size to")
+        f"{PREPARE} --set tokenizer.vocab_size=5000", ("vocab_size is 5,000", "at most", "--set tokenizer.vocab_size=")
     ),
     "vocabulary too small": Row(
-        f"{PREPARE} --set tokenizer.vocab_size=9", ("vocab_size is 9", "at least", "more than", "character_coverage")
+        f"{PREPARE} --set tokenizer.vocab_size=9",
+        ("vocab_size is 9", "more than", "--set tokenizer.vocab_size=", "character_coverage"),
     ),
     "all pairs too long": Row(
         f"{PREPARE} --set data.max_length=1", ("no training pair is left of 300", "data.max_length (1)")

@@ -1,24 +1,30 @@
-"""What a resumed run may change, setting by setting."""
+"""What a resumed run may change, setting by setting, and that its text is the same wherever it lies."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nmt.changes import check_changes
+from nmt import changes
+from nmt.changes import check_changes, check_data
 from nmt.config import Config, OptimizerConfig, plain_settings, with_overrides
 from nmt.errors import NmtError
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
 
-FILES = {"src": "/a.en", "tgt": "/a.de"}
-# For each kind of decoder: refused; told with what it means; told alone.
+FILES = {"src": __file__, "tgt": str(Path(__file__).with_name("test_cli.py"))}  # these are there
+# Decided by the text; for each kind of decoder: refused; told with what it means; told alone.
+MOVED = """
+data.train.src=/b data.train.tgt=/b data.train={tsv: /b} data.dev.src=/b data.dev={tsv: /b} data.test={tsv: /b}
+data.train_alignments=/b
+"""
 REFUSED = """
-data.src_lang=fr data.tgt_lang=fr data.train={tsv: /b} data.dev={tsv: /b} data.test={tsv: /b} data.max_length=50
-data.max_ratio=2.0 data.drop_duplicates=true data.remove_overlap=true data.train_alignments=/b
+data.src_lang=fr data.tgt_lang=fr data.max_length=50
+data.max_ratio=2.0 data.drop_duplicates=true data.remove_overlap=true
 tokenizer.vocab_size=100 tokenizer.model_type=bpe tokenizer.joint=false tokenizer.character_coverage=0.99
 tokenizer.byte_fallback=true tokenizer.sample_sentences=10
 model.embedding_size=512 model.tie_embeddings=true model.encoder.cell=lstm model.encoder.hidden_size=8
@@ -101,9 +107,9 @@ def test_every_setting_has_its_verdict() -> None:
             found += leaves(value, f"{path}{key}.") if isinstance(value, dict) else [f"{path}{key}"]
         return found
 
-    judged = [override.split("=")[0] for override in overrides(REFUSED + MEANT + TOLD)]
+    judged = [override.split("=")[0] for override in overrides(MOVED + REFUSED + MEANT + TOLD)]
     for leaf in leaves(plain_settings(config())):
-        known = any(leaf == key or leaf.startswith(f"{key}.") for key in judged)
+        known = any(leaf == key or leaf.startswith(f"{key}.") for key in judged) or leaf == "data.dev.tgt"
         assert known or leaf in WITH_ALIGNMENTS or leaf in ("training.optimizer.kind", "model.decoder.kind"), leaf
 
 
@@ -131,3 +137,83 @@ def test_all_refused_settings_are_named_at_once_and_nothing_is_told() -> None:
 def test_the_same_settings_say_nothing() -> None:
     found = check(config(), config())
     assert found.infos == found.warnings == []
+
+
+def test_files_that_are_not_there_are_named_with_the_setting_that_says_where_they_are() -> None:
+    new = with_overrides(config(), ["data.dev.src=/b", "data.train=[{src: /c, tgt: /d}, {tsv: /e}]"])
+    message = (
+        r"(?s)data\.train\.0\.src: /c\n.*data\.train\.1\.tsv: /e\n.*data\.dev\.src: /b\nPut .* --run-dir runs/x --set"
+    )
+    with pytest.raises(NmtError, match=message):
+        check(config(), new)
+
+
+@pytest.mark.parametrize("override", overrides(MOVED))
+def test_where_text_lies_is_told_when_its_checksums_are_known_to_be_the_same(
+    override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "_refuse_missing", lambda *_: None)
+    new = with_overrides(config(), [override])
+    listener = Listener()
+    moved = check_changes(config(), new, RunDir(tmp_path), listener)
+    assert moved
+    assert listener.infos == listener.warnings == []
+    run = run_with(tmp_path, report())
+    check_data(run, report(), tmp_path, moved, listener)
+    assert listener.infos == [f"changed: {text} (same text)" for _, text in moved]
+    assert all(text.startswith(override.split("=")[0]) for _, text in moved)
+    split = override.split("=")[0].split(".")[1].removesuffix("_alignments")
+    other = report()
+    other[split]["checksum"] = "other"
+    lines = "\n  ".join(text for _, text in moved)
+    with pytest.raises(NmtError, match=rf"cannot change the text.*:\n  {re.escape(lines)}\nPut the old files back"):
+        check_data(run, other, tmp_path, moved, listener)
+
+
+def report() -> dict[str, Any]:
+    sides = {"src": {"checksum": "1"}, "tgt": {"checksum": "2"}}
+    return {split: {"checksum": "0", "sources": [f"{split}.txt"], **sides} for split in ("train", "dev", "test")}
+
+
+def run_with(folder: Path, before: dict[str, Any]) -> RunDir:
+    run = RunDir(folder)
+    run.data_report.write_text(json.dumps(before))
+    return run
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_of_a_text_that_differs_only_the_side_that_does_is_named(split: str, tmp_path: Path) -> None:
+    moved = [(f"data.{split}.{side}", f"data.{split}.{side}: /a -> /b") for side in ("src", "tgt")]
+    other = report()
+    other[split] |= {"checksum": "other", "tgt": {"checksum": "other"}}
+    with pytest.raises(NmtError, match=rf"one:\n  data\.{split}\.tgt: /a -> /b\nPut"):
+        check_data(run_with(tmp_path, report()), other, tmp_path, moved, Listener())
+    with pytest.raises(NmtError, match=rf"one:\n  data\.{split}\.tgt: another text than before \({split}\.txt\)\nPut"):
+        check_data(run_with(tmp_path, report()), other, tmp_path, [], Listener())
+
+
+def test_where_no_checksum_is_known_no_text_is_the_same_in_another_place(tmp_path: Path) -> None:
+    old = {split: {} for split in ("train", "dev", "test")}
+    check_data(run_with(tmp_path, old), old, tmp_path, [], Listener())
+    with pytest.raises(NmtError, match=r"one:\n  data\.dev\.src: /a -> /b\nPut"):
+        check_data(
+            run_with(tmp_path, old), report(), tmp_path, [("data.dev.src", "data.dev.src: /a -> /b")], Listener()
+        )
+
+
+@pytest.mark.parametrize("text", [None, "{}", '{"train": [], "dev": 3}'])
+def test_without_its_data_report_a_run_is_not_resumed(tmp_path: Path, text: str | None) -> None:
+    run = RunDir(tmp_path)
+    if text is not None:
+        run.data_report.write_text(text)
+    with pytest.raises(NmtError, match=r"data_report\.json: it does not say what text this run began with"):
+        check_data(run, report(), tmp_path, [], Listener())
+
+
+def test_other_pieces_learnt_from_the_same_pairs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "tokenizer").mkdir()
+    for folder, pieces in (("new", b"a"), ("tokenizer", b"b")):
+        (tmp_path / folder / "joint.model").write_bytes(pieces)
+    with pytest.raises(NmtError, match=r"the vocabulary that is learnt from data\.train is another one"):
+        check_data(run_with(tmp_path, report()), report(), tmp_path / "new", [], Listener())

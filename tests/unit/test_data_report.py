@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nmt.data.report import drops_text, format_report, same_data
+from nmt.data.report import drops_text, format_report, other_texts
 
 SIDE = {"pieces": 30, "mean": 10.0, "max": 12, "unknown": 3, "unknown_rate": 0.1}
 UNKNOWN = {"unknown_characters": 7, "most_unknown": {"ж": 1200, "\x1b": 4, "\u0301": 3, "\u00a0": 2, "中": 2, "文": 1}}
@@ -44,24 +44,27 @@ def test_lines_of_dropped_pairs_are_named_by_source_if_there_are_several() -> No
     train = report()["train"]
     first = [{"source": label, "line": line} for label, line in (("f", 2), ("f", 9), ("g", 1))]
     train["dropped"] = {"empty": {"count": 3, "first": first}, "too long": {"count": 5, "first": first[:1]}}
-    assert drops_text(train) == "3 dropped as empty (lines 2, 9; line 1); 5 dropped as too long (line 2, …)"
+    train["limits"] = {"max_length": 1500, "max_ratio": None}
+    limit = "data.max_length = 1,500; "
+    assert drops_text(train) == f"3 dropped as empty (lines 2, 9; line 1); 5 dropped as too long ({limit}line 2, …)"
     train["sources"] = ["f", "g"]
-    assert drops_text(train) == "3 dropped as empty (f: lines 2, 9; g: line 1); 5 dropped as too long (f: line 2, …)"
+    empty = "3 dropped as empty (f: lines 2, 9; g: line 1)"
+    assert drops_text(train) == f"{empty}; 5 dropped as too long ({limit}f: line 2, …)"
 
 
 def test_where_it_lies_and_how_long_it_took_are_not_the_data() -> None:
     now = report() | {"where": "there", "cached": True, "seconds": {"total": 3}, "format": 99, "warnings": ["new"]}
     now["train"] |= {"sources": ["elsewhere"], "gained": 5}
-    assert same_data(report(), now)
+    assert other_texts(report(), now) == []
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 def test_other_pairs_are_other_data(split: str) -> None:
     now = report()
     now[split]["checksum"] = "another"
-    assert not same_data(report(), now)
-    assert not same_data(report(), report() | {"test": None})
-    assert same_data(report() | {"test": None}, report() | {"test": None})
+    assert other_texts(report(), now) == [split]
+    assert other_texts(report(), report() | {"test": None}) == ["test"]
+    assert other_texts(report() | {"test": None}, report() | {"test": None}) == []
 
 
 def test_a_report_without_checksums_is_compared_by_its_numbers() -> None:
@@ -69,14 +72,14 @@ def test_a_report_without_checksums_is_compared_by_its_numbers() -> None:
     before["format"] = 1
     for split in ("train", "dev", "test"):
         del before[split]["checksum"]
-    assert same_data(before, report())
+    assert other_texts(before, report()) == []
     for part in (("dev", "kept"), ("train", "src", "pieces"), ("test", "tgt", "max"), ("dev", "tgt", "unknown")):
         other = copy.deepcopy(before)
         place: Any = other
         for key in part[:-1]:
             place = place[key]
         place[part[-1]] += 1
-        assert not same_data(other, report()), part
+        assert other_texts(other, report()) == [part[0]]
     guided = report()
     guided["train"]["alignments"] = {"links": 5}
-    assert not same_data(before, guided)
+    assert other_texts(before, guided) == ["train"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 import unicodedata
 
 import pytest
 
-from nmt.doubts import doubts_of_pairs, doubts_of_translations
+from nmt.doubts import doubt_of_training, doubts_of_pairs, doubts_of_translations
+from nmt.training.state import TrainingState
 
 ANIMALS = ["Hund", "Kater", "Vogel", "Fisch", "Mann", "Ochse", "Eber", "Hahn", "Fuchs", "Uhu"]
 SOURCES = [f"The animal number {number} sees the old house." for number in range(10)]
@@ -61,3 +64,19 @@ def test_a_few_sentences_raise_no_doubt_but_of_a_shift() -> None:
     assert doubts_of_translations(SOURCES[:9], SOURCES[:9], REFERENCES[:9]) == []
     [found] = of_pairs(["", "b"], ["a", ""])
     assert "2 of 2 pairs" in found
+
+
+@pytest.mark.parametrize(
+    ("score", "bad", "said"),
+    [
+        (0.4, 0, "never above 0.40.*still getting better after 1,200 updates: train it longer"),
+        (0.4, 3, "never above 0.40.*shifted files.*learning_rate"),
+        (1.0, 3, None),
+        (-math.inf, 0, None),  # of a run that was not validated
+    ],
+)
+def test_a_model_that_has_learnt_nothing_is_told_with_what_may_be_the_matter(
+    score: float, bad: int, said: str | None
+) -> None:
+    doubt = doubt_of_training(TrainingState(step=1200, best_score=score, bad_validations=bad))
+    assert doubt is None if said is None else re.search(said, doubt or "")

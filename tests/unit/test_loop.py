@@ -19,7 +19,7 @@ from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.errors import NmtError
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
-from nmt.training.checkpoint import best_is_missing, load_checkpoint, save_checkpoint
+from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, load_checkpoint, save_checkpoint
 from nmt.training.likelihood import likelihood
 from nmt.training.loop import Training
 from nmt.training.metrics import MetricsWriter, read_metrics
@@ -416,6 +416,31 @@ def test_a_changed_bit_of_a_checkpoint_is_found(tmp_path: Path, batches: Trainin
     trainer.run.last.write_bytes(content)
     with pytest.raises(NmtError, match=r"last\.pt: this checkpoint is damaged: the checksum of its part"):
         load_checkpoint(trainer.run.last)
+
+
+def test_a_run_whose_only_checkpoint_is_gone_does_not_start_over(tmp_path: Path, batches: TrainingBatches) -> None:
+    trainer = Trainer(tmp_path / "run", batches, max_steps=2)
+    trainer.fit()
+    assert trainer.validated == [2]
+    for file in trainer.run.checkpoints.iterdir():
+        file.unlink()
+    with pytest.raises(NmtError, match=r"last\.pt: it is gone, .* trained to step 2 at least"):
+        checkpoint_to_resume(trainer.run)
+
+
+def test_a_run_killed_between_its_first_validation_and_the_checkpoint_of_it_starts_over(
+    tmp_path: Path, batches: TrainingBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(tmp_path / "run", batches)
+
+    def killed(*_: Any) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(torch, "save", killed)
+    with pytest.raises(SystemExit):
+        trainer.fit()
+    assert trainer.validated == [2]
+    assert checkpoint_to_resume(trainer.run) is None
 
 
 def test_checkpoints_of_later_steps_go_when_an_older_one_was_taken_up(tmp_path: Path, batches: TrainingBatches) -> None:

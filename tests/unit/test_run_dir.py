@@ -78,7 +78,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_under_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    with pytest.raises(NmtError, match="cannot make the folder"):
+    with pytest.raises(NmtError, match="the folder of the run cannot be made"):
         RunDir.create(tmp_path / "a" / "b")
 
 
@@ -220,7 +220,9 @@ def test_a_place_that_cannot_be_written_is_told_before_and_when_it_is(tmp_path: 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_told_beforehand(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(NmtError, match=r"cannot be written: Permission denied\. Make it writable, or write elsewhere"):
+    with pytest.raises(
+        NmtError, match=r"cannot be written: Permission denied\. Make its folder writable, or write elsewhere"
+    ):
         refuse_unwritable(tmp_path / "a.txt")
     tmp_path.chmod(0o700)
 
@@ -241,4 +243,16 @@ def test_no_room_is_said_of_a_disk_a_quota_and_a_largest_file(number: int) -> No
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_what_may_not_be_written_has_a_way_on(number: int) -> None:
     message = str(unwritable("a", OSError(number, os.strerror(number))))
-    assert message == f"a: cannot be written: {os.strerror(number)}. Make it writable, or write elsewhere."
+    assert message == f"a: cannot be written: {os.strerror(number)}. Make its folder writable, or write elsewhere."
+
+
+def test_a_folder_that_turns_read_only_in_the_middle_of_a_file_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(NmtError, match=r"a: cannot be written: .* Make its folder writable"):
+        write_atomic(tmp_path / "a", "x")

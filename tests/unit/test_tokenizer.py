@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -110,10 +111,12 @@ def test_an_argument_that_is_not_utf8_is_an_error(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_a_vocabulary_too_large_is_an_error_with_the_largest_possible(model_type: str, tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match=r"tokenizer\.vocab_size is 8000, but the training text \(300 lines\)") as caught:
+    with pytest.raises(
+        NmtError, match=r"tokenizer\.vocab_size is 8,000, but the training text \(300 lines\)"
+    ) as caught:
         learn(tmp_path, corpus(), model_type=model_type, vocab_size=8000)
-    largest = int(str(caught.value).split("gives at most ")[1].split()[0])
-    assert f"set tokenizer.vocab_size to {largest} or less" in str(caught.value)
+    largest = offered(str(caught.value))
+    assert f"gives at most {largest:,} pieces" in str(caught.value)
     assert learn(tmp_path, corpus(), model_type=model_type, vocab_size=largest).vocab_size == largest
     with pytest.raises(NmtError, match=f"at most {largest} "):
         learn(tmp_path, corpus(), model_type=model_type, vocab_size=largest + 1)
@@ -121,8 +124,15 @@ def test_a_vocabulary_too_large_is_an_error_with_the_largest_possible(model_type
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_a_vocabulary_too_small_is_an_error_with_the_number_needed(model_type: str, tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match=r"vocab_size is 10, but the characters of the training text need (\d+) pieces"):
+    with pytest.raises(NmtError, match=r"vocab_size is 10, but the characters of the training text need") as caught:
         learn(tmp_path, corpus(), model_type=model_type, vocab_size=10)
+    least = offered(str(caught.value))
+    assert f"need more than {least - 1:,} pieces" in str(caught.value)
+    assert learn(tmp_path, corpus(), model_type=model_type, vocab_size=least).vocab_size == least
+
+
+def offered(message: str) -> int:
+    return int(re.findall(r"--set tokenizer\.vocab_size=(\d+);", message)[0])
 
 
 @pytest.mark.parametrize("lines", [[], ["", "  ", "\u3000"]])
