@@ -62,7 +62,7 @@ def test_eval_json_says_what_was_scored_and_how(workplace: Path) -> None:
     result = json.loads((workplace / "runs/bahdanau/eval/test.json").read_text())
     assert list(result)[:4] == ["split", "sentences", "checkpoint", "metrics"]
     assert (result["split"], result["sentences"], result["checkpoint"]) == ("test", 30, "checkpoints/best.pt")
-    assert set(result["metrics"]) == {"bleu", "chrf", "ter"}
+    assert set(result["metrics"]) == {"bleu", "chrf", "chrf++", "ter"}
     assert "tok:13a" in result["metrics"]["bleu"]["signature"]
     assert result["search"]["beam_size"] == 3
 
