@@ -6,20 +6,14 @@ and the page's policy lets no other script run and nothing be loaded, so no text
 
 from __future__ import annotations
 
-import hashlib
-import html
 import json
-import re
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
-from unicodedata import category
 
 import numpy as np
 
-from nmt import __version__
+from nmt.page import escaped, filled, items, policy, resource, shown
 
 
 @dataclass(frozen=True)
@@ -69,25 +63,23 @@ class PageHeader:
 
 def attention_page(header: PageHeader, sentences: Sequence[AttendedSentence]) -> str:
     """Returns the page."""
-    style, script = _resource("attention_page.css"), _resource("attention_page.js")
+    style, script = resource("attention_page.css"), resource("attention_page.js")
     content = {
         "src": header.src_lang,
         "tgt": header.tgt_lang,
         "sentences": [_sentence(sentence) for sentence in sentences],
     }
     parts = {
-        "policy": _policy(style, script),
-        "generator": f"nmt {__version__}",
-        "title": html.escape(_shown(header.title)),
-        "facts": _items(header.facts),
-        "unit": html.escape(header.unit),
-        "notes": _items(header.notes),
+        "policy": policy(style, script),
+        "title": escaped(header.title),
+        "facts": items(header.facts),
+        "unit": escaped(header.unit),
+        "notes": items(header.notes),
         "style": style,
         "script": script,
         "data": embedded_json(content),
     }
-    # In one pass: what is filled in is not searched for further places.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _resource("attention_page.html"))
+    return filled("attention_page.html", parts)
 
 
 def embedded_json(content: Any) -> str:
@@ -96,31 +88,11 @@ def embedded_json(content: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded, and only this style and this script apply: not even handlers in attributes run."""
-    return (
-        f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _resource(name: str) -> str:
-    return resources.files("nmt").joinpath(name).read_text(encoding="utf-8")
-
-
-def _items(lines: Sequence[str]) -> str:
-    return "".join(f"<li>{html.escape(_shown(line))}</li>" for line in lines)
-
-
 def _sentence(sentence: AttendedSentence) -> dict[str, Any]:
     """The entry of one sentence; the script says what the keys mean."""
     return {
         "n": sentence.line,
-        "s": [_shown(unit) for unit in sentence.units],
+        "s": [shown(unit) for unit in sentence.units],
         "x": sentence.truncated,
         "c": [_candidate(candidate) for candidate in sentence.maps],
     }
@@ -128,8 +100,8 @@ def _sentence(sentence: AttendedSentence) -> dict[str, Any]:
 
 def _candidate(candidate: AttentionMap) -> dict[str, Any]:
     return {
-        "y": _shown(candidate.text),
-        "t": [_shown(unit) for unit in candidate.units],
+        "y": shown(candidate.text),
+        "t": [shown(unit) for unit in candidate.units],
         "e": not candidate.length_limited,
         "r": round(candidate.score, 4),
         "p": round(candidate.log_prob, 4),
@@ -137,8 +109,3 @@ def _candidate(candidate: AttentionMap) -> dict[str, Any]:
         "w": np.rint(np.asarray(candidate.weights) * 1000).astype(int).tolist(),
         "b": candidate.windows,
     }
-
-
-def _shown(text: str) -> str:
-    """The text with U+FFFD for control characters and lone surrogates, which HTML cannot hold."""
-    return "".join("\ufffd" if category(character) in ("Cc", "Cs") else character for character in text)

@@ -21,14 +21,15 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from nmt.data.text import write_line
+from nmt.data.text import one_line, write_line
 from nmt.errors import printable
 from nmt.reporting import Reporter
 
 if TYPE_CHECKING:
+    from nmt.compare import Comparison
     from nmt.evaluate import EvaluationResult
     from nmt.info import RunInfo
-    from nmt.plotting import LengthRow
+    from nmt.plotting import FrequencyRow, LengthRow
     from nmt.run_dir import RunDir
     from nmt.translate import Translation
 
@@ -224,7 +225,9 @@ def _field(text: str) -> str:
 
 
 def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
-    """Print the scores with their signatures, the table by source length, and where the files are."""
+    """Print the scores with their signatures, the tables by length and frequency, and where the files are."""
+    from nmt.evaluation import METRIC_NAMES, interval, rate
+
     console = _output()
     table = Table(
         "metric",
@@ -235,10 +238,10 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
     for heading in ("score", "95 % interval"):
         table.add_column(heading, justify="right")
     for name, score in result.metrics.items():
-        table.add_row(_METRIC_NAMES.get(name, name), f"{score.score:.2f}", _interval(score.low, score.high))
+        table.add_row(METRIC_NAMES[name], f"{score.score:.2f}", interval(score.low, score.high))
     console.print(table)
     for name, score in result.metrics.items():
-        console.print(_line(f"{_METRIC_NAMES.get(name, name)}: {score.signature}"))
+        console.print(_line(f"{METRIC_NAMES[name]}: {score.signature}"))
     search = ", ".join(f"{name} {value}" for name, value in result.search.items())
     speed = f"{result.seconds:.1f} s, {result.sentences_per_second:.1f} sentences a second"
     console.print(_line(f"checkpoint {result.checkpoint}, step {result.step:,}; {search}; {speed}"))
@@ -248,44 +251,116 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
         )
     if result.empty:
         console.print(_line(f"Without a word: {result.empty:,} of {result.sentences:,} translations."))
+    if result.length_ratio is not None:
+        console.print(_line(f"Length of the translations: {result.length_ratio:.3f} of that of the references."))
+    repeated = "; ".join(f"{row.n} {rate(row.hypotheses)} and {rate(row.references)}" for row in result.repetition)
+    console.print(_line(f"Repeated within a sentence, of n words, in translations and references: {repeated}"))
     console.print(_length_table(result.by_length))
-    console.print(_line(f"Written to {run.eval / result.split}.json, _by_length.csv, _by_length.png and .hyp.txt"))
-
-
-_METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+    if result.by_frequency:
+        console.print(_frequency_table(result.by_frequency))
+    files = ".html, .json, _by_length.csv, _by_length.png and .hyp.txt"
+    console.print(_line(f"Written to {run.eval / result.split}{files}"))
 
 
 def _length_table(rows: Iterable[LengthRow]) -> Table:
+    from nmt.evaluation import interval
+
     table = Table("words of the source", box=SIMPLE_HEAD, title="By length", title_justify="left")
-    for heading in ("sentences", "BLEU", "chrF"):
+    for heading in ("sentences", "BLEU", "95 % interval", "chrF", "95 % interval"):
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(row.label, f"{row.sentences:,}", f"{row.bleu:.2f}", f"{row.chrf:.2f}")
+        bleu, chrf = interval(row.bleu_low, row.bleu_high), interval(row.chrf_low, row.chrf_high)
+        table.add_row(row.label, f"{row.sentences:,}", f"{row.bleu:.2f}", bleu, f"{row.chrf:.2f}", chrf)
     return table
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+def _frequency_table(rows: Iterable[FrequencyRow]) -> Table:
+    from nmt.evaluation import rate
+
+    table = Table("times in training", box=SIMPLE_HEAD, title="Words by frequency", title_justify="left")
+    for heading in ("in references", "precision", "recall", "F-measure"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(row.label, f"{row.reference:,}", *map(rate, (row.precision, row.recall, row.f_measure)))
+    return table
+
+
+def show_worst(result: EvaluationResult) -> None:
+    """Print the sentences with the lowest scores."""
+    console = _output()
+    console.print(_line(f"\nThe {len(result.worst)} sentences with the lowest chrF++", style="bold"))
+    for row in result.worst:
+        console.print(_line(f"line {row.line:,}, chrF++ {row.score:.1f}"))
+        for label, text in (("source", row.source), ("reference", row.reference), ("translation", row.hypothesis)):
+            console.print(_line(f"  {label:<11}  {one_line(text)}"))
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Print the tests of each metric, BLEU by source length, and the sentences that changed most."""
+    from nmt.compare import HEADINGS, cells, metric_title
+
+    console = _output()
+    names = [system.name for system in comparison.systems]
+    console.print(_line(f"{comparison.split}, {comparison.sentences:,} sentences; the baseline is {names[0]}", "bold"))
+    for metric, found in comparison.metrics.items():
+        rows = [(name, *cells(score)) for name, score in zip(names, found.systems, strict=True)]
+        console.print(_plain_table(metric_title(metric), ("run", *HEADINGS), rows))
+        console.print(_line(f"bootstrap: {found.bootstrap_signature}"))
+        console.print(_line(f"randomisation: {found.randomisation_signature}"))
+    lengths = [
+        (row[0].label, f"{row[0].sentences:,}", *(f"{each.bleu:.2f}" for each in row))
+        for row in zip(*comparison.by_length.values(), strict=True)
+    ]
+    console.print(_plain_table("BLEU by length", ("words of the source", "sentences", *names), lengths))
+    for name, changes in comparison.changes.items():
+        for changed, what in ((changes.better, "gained"), (changes.worse, "lost")):
+            if changed:
+                console.print(_line(f"\n{name}: the sentences that {what} most", style="bold"))
+            for row in changed:
+                console.print(_line(f"line {row.line:,}, chrF++ {row.baseline_score:.1f} to {row.score:.1f}"))
+                texts = ("source", row.source), ("reference", row.reference), (names[0], row.baseline)
+                for label, text in (*texts, (name, row.hypothesis)):
+                    console.print(_line(f"  {label}: {one_line(text)}"))
+
+
+def _plain_table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """Return a table of texts, none of them markup; all columns but the first hold numbers."""
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    for number, heading in enumerate(head):
+        table.add_column(_line(heading), justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(_line, row))
+    return table
 
 
 def show_run(info: RunInfo) -> None:
     """Print what a run holds."""
+    from nmt.evaluation import METRIC_NAMES
+
     console = _output()
     console.print(_line(info.path, style="bold"))
     _print_pairs(console, "About", dict(_about(info.meta)))
     _print_pairs(console, "Training", {"best_step": info.best_step, **info.state})
     _print_pairs(console, "Best checkpoint", info.best_scores)
     for name, scores in info.evaluations.items():
-        step = info.outdated.get(name)
-        of = "" if step is None else f", of best.pt at step {step:,}: it has been replaced since (nmt eval)"
+        of = _scored_checkpoint(info, name)
         _print_pairs(
-            console, f"Scores of {name}{of}", {_METRIC_NAMES.get(key, key): value for key, value in scores.items()}
+            console, f"Scores of {name}{of}", {METRIC_NAMES.get(key, key): value for key, value in scores.items()}
         )
     _print_pairs(console, "Parameters", {**_shares(info), "total": f"{info.parameters.total:,}"})
     if info.parameters.tied:
         console.print(_line(f"  shared: {', '.join(info.parameters.tied)}"))
     _print_pairs(console, "Settings", dict(_flat(info.settings)))
     _print_pairs(console, "Files", {name: f"{size:,} bytes" for name, size in info.files.items()})
+
+
+def _scored_checkpoint(info: RunInfo, name: str) -> str:
+    """Say which checkpoint the scores of an evaluation are of."""
+    if (scored := info.scored.get(name)) is None:
+        return ""
+    step = "" if scored["step"] is None else f" at step {scored['step']:,}"
+    since = ": it has been replaced since (nmt eval)" if name in info.outdated else ""
+    return f", of {scored['checkpoint']}{step}{since}"
 
 
 def _shares(info: RunInfo) -> dict[str, str]:

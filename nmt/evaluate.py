@@ -1,4 +1,4 @@
-"""The command `nmt eval`: translates a test set, scores it, and keeps scores, table, plot and translations."""
+"""The command `nmt eval`: translates a test set, scores it, and keeps scores, report, table, plot and translations."""
 
 from __future__ import annotations
 
@@ -6,83 +6,39 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nmt.config import Config, SearchConfig, load_config
 from nmt.data.pairs import read_files, read_split
 from nmt.data.text import write_lines
 from nmt.doubts import doubts_of_pairs, doubts_of_translations
+from nmt.error_analysis import by_frequency, repetition, worst_sentences
 from nmt.errors import NmtError
-from nmt.plotting import LengthRow, plot_by_length
+from nmt.evaluation import EvaluationResult, digest_of_pairs, evaluation_page
+from nmt.plotting import plot_by_length
 from nmt.reporting import Reporter, too_long
 from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
 from nmt.scoring import (
     RESAMPLES,
-    Score,
     bleu_tokenizer_name,
     by_length,
     check_tokenizer,
     length_csv,
     length_ratio,
+    reported,
     score_corpus,
+    sentence_scores,
+    word_splitter,
 )
+from nmt.word_counts import training_words
 
 if TYPE_CHECKING:
     from nmt.translate import Translation, Translator
 
+__all__ = ["EvaluationResult", "evaluate_split", "evaluation_name", "given_pairs"]
+
 _LINES_AT_ONCE = 512  # between two movements of the progress bar; enough for full batches of like length
-
-
-@dataclass(frozen=True)
-class EvaluationResult:
-    """What `nmt eval` prints and stores.
-
-    `split` names the files under `eval/`; `checkpoint` is relative to the run where it lies inside. `length_limited`
-    counts translations that stopped at the length limit, `truncated` sources longer than the limit, `empty` sentences
-    with words whose translation has none. `step` is the update after which the checkpoint was saved: the name alone
-    does not say which model it was, as training goes on. `length_ratio` is the length of the hypotheses over that of
-    the references, in BLEU's tokens (None for empty references).
-    """
-
-    split: str
-    sentences: int
-    checkpoint: str
-    step: int
-    metrics: dict[str, Score]
-    search: dict[str, Any]
-    length_limited: int
-    truncated: int
-    empty: int
-    length_ratio: float | None
-    seconds: float
-    by_length: tuple[LengthRow, ...]
-    files: dict[str, str]
-
-    @property
-    def sentences_per_second(self) -> float:
-        """Speed of the translation, scoring not included."""
-        return self.sentences / self.seconds if self.seconds > 0 else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of `eval/SPLIT.json`."""
-        return {
-            "split": self.split,
-            "sentences": self.sentences,
-            "checkpoint": self.checkpoint,
-            "metrics": {name: asdict(score) for name, score in self.metrics.items()},
-            "search": self.search,
-            "length_limited": self.length_limited,
-            "truncated": self.truncated,
-            "empty": self.empty,
-            "step": self.step,
-            "length_ratio": self.length_ratio,
-            "seconds": self.seconds,
-            "sentences_per_second": self.sentences_per_second,
-            "by_length": [asdict(row) for row in self.by_length],
-            "files": self.files,
-        }
 
 
 def evaluate_split(
@@ -101,8 +57,8 @@ def evaluate_split(
 ) -> EvaluationResult:
     """Translates a test set with a run's model, scores it and writes the results to the run's `eval/`.
 
-    Writes `NAME.json`, `NAME_by_length.csv`, `NAME_by_length.png` and the translations, `NAME.hyp.txt`; NAME is the
-    split, or for files the source file's own name, so that nobody's `test.en` replaces the run's test.
+    Writes `NAME.json`, `NAME.html`, `NAME_by_length.csv`, `NAME_by_length.png` and the translations, `NAME.hyp.txt`;
+    NAME is that of `evaluation_name`.
 
     Args:
         run: the run; its configuration says what the splits, metrics and buckets are.
@@ -113,7 +69,7 @@ def evaluate_split(
         search: settings of the search; None for the run's own.
         device: `auto`, `cpu`, `cuda`, `cuda:1`.
         batch_tokens: source pieces a batch of translation.
-        int8: multiply in 8 bits; NAME then ends in `.int8`, and the stored search settings say so.
+        int8: multiply in 8 bits; the stored search settings say so.
         pairs: the split's text where the caller has it at hand, so that no source is read again.
 
     Raises:
@@ -123,17 +79,17 @@ def evaluate_split(
     from nmt.translate import Translator
 
     config = load_config(str(run.config))
-    name, files, pairs = _given(config, split, src, tgt, pairs)
+    name, files, pairs = given_pairs(config, split, src, tgt, pairs)
     tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
-    name = f"{name}.int8" if int8 else name
+    name = evaluation_name(run, name, checkpoint, int8)
     _refuse_overwriting(run, name, files)
     _refuse_unwritable(run, name)
     for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
         reporter.warning(doubt)
     translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
-    result = _score(config, pairs, translations, translator, name, run, seconds, files)
+    result = _score(config, pairs, translations, translator, name, run, seconds, files, reporter)
     if result.truncated:
         reporter.warning(too_long(result.truncated))
     hypotheses = [translation.text for translation in translations]
@@ -144,7 +100,18 @@ def evaluate_split(
     return result
 
 
-def _given(
+def evaluation_name(run: RunDir, name: str, checkpoint: Path | None, int8: bool) -> str:
+    """What the files of an evaluation are called: the split's name, or the source file's, for the best checkpoint.
+
+    Another checkpoint's name follows, as in `test.last`, so that its scores never stand for those of the best one; and
+    `int8` where the search multiplied in 8 bits.
+    """
+    if checkpoint is not None and os.path.realpath(checkpoint) != os.path.realpath(run.best):
+        name = f"{name}.{checkpoint.stem}"
+    return f"{name}.int8" if int8 else name
+
+
+def given_pairs(
     config: Config, split: str, src: Path | None, tgt: Path | None, pairs: Sequence[tuple[str, str]] | None
 ) -> tuple[str, dict[str, str], Sequence[tuple[str, str]]]:
     """What is to be scored: its name, the files that it was given as, and its pairs."""
@@ -185,6 +152,7 @@ def _score(
     run: RunDir,
     seconds: float,
     files: dict[str, str],
+    reporter: Reporter,
 ) -> EvaluationResult:
     hypotheses = [translation.text for translation in translations]
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
@@ -192,13 +160,25 @@ def _score(
     scores = score_corpus(
         hypotheses,
         references,
-        metrics=config.evaluation.metrics,
+        metrics=reported(config.evaluation.metrics),
         tgt_lang=tgt_lang,
         bleu_tokenize=tokenize,
         bootstrap=RESAMPLES,
     )
     buckets = config.evaluation.length_buckets
-    rows = by_length(sources, hypotheses, references, buckets=buckets, tgt_lang=tgt_lang, bleu_tokenize=tokenize)
+    rows = by_length(
+        sources,
+        hypotheses,
+        references,
+        buckets=buckets,
+        tgt_lang=tgt_lang,
+        bleu_tokenize=tokenize,
+        bootstrap=RESAMPLES,
+    )
+    words = word_splitter(tgt_lang, tokenize)
+    run.eval.mkdir(parents=True, exist_ok=True)
+    counts = training_words(run, tokenize or bleu_tokenizer_name(tgt_lang), words, reporter)
+    worst = worst_sentences(sources, hypotheses, references, sentence_scores(hypotheses, references))
     return EvaluationResult(
         split=name,
         sentences=len(pairs),
@@ -212,15 +192,19 @@ def _score(
         length_ratio=length_ratio(hypotheses, references, tgt_lang=tgt_lang, bleu_tokenize=tokenize),
         seconds=seconds,
         by_length=tuple(rows),
+        by_frequency=None if counts is None else tuple(by_frequency(hypotheses, references, counts, words)),
+        repetition=tuple(repetition(hypotheses, references, words)),
+        worst=tuple(worst),
+        pairs_digest=digest_of_pairs(pairs),
         files=files,
     )
 
 
-def _files(run: RunDir, name: str) -> tuple[Path, Path, Path, Path]:
-    """The scores, the translations, the table and the plot of an evaluation."""
-    suffixes = (".json", ".hyp.txt", "_by_length.csv", "_by_length.png")
-    scores, translations, table, plot = (run.eval / f"{name}{suffix}" for suffix in suffixes)
-    return scores, translations, table, plot
+def _files(run: RunDir, name: str) -> tuple[Path, Path, Path, Path, Path]:
+    """The scores, the translations, the table, the plot and the report of an evaluation."""
+    suffixes = (".json", ".hyp.txt", "_by_length.csv", "_by_length.png", ".html")
+    scores, translations, table, plot, page = (run.eval / f"{name}{suffix}" for suffix in suffixes)
+    return scores, translations, table, plot, page
 
 
 def _refuse_overwriting(run: RunDir, name: str, files: dict[str, str]) -> None:
@@ -242,14 +226,20 @@ def _refuse_unwritable(run: RunDir, name: str) -> None:
 
 
 def _write(run: RunDir, result: EvaluationResult, hypotheses: Sequence[str]) -> None:
-    scores, translations, table, plot = _files(run, result.split)
-    run.eval.mkdir(parents=True, exist_ok=True)
+    scores, translations, table, plot, page = _files(run, result.split)
     # First gone, last written: where this file is, the others belong to it.
     scores.unlink(missing_ok=True)
     write_lines(translations, hypotheses)
     write_atomic(table, length_csv(result.by_length))
-    plot_by_length({run.path.resolve().name: result.by_length}, plot)
+    _draw(run, result, plot, page)
     write_atomic(scores, json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
+
+
+def _draw(run: RunDir, result: EvaluationResult, plot: Path, page: Path) -> None:
+    """Writes the plot, and the report that holds it."""
+    name = run.path.resolve().name
+    plot_by_length({name: result.by_length}, plot)
+    write_atomic(page, evaluation_page(name, result, plot.read_bytes()))
 
 
 def _file_name(src: Path) -> str:

@@ -71,8 +71,8 @@ class RunInfo:
 
     `state` holds the plain values of the newest checkpoint's training state (`step`, `epoch`, …); `best_step` and
     `best_scores` belong to `best.pt`; `validations` has one entry a validation, `{"step": …, "dev/bleu": …}`;
-    `evaluations` has `{metric: score}` for every `eval/NAME.json`, `outdated` the step of those that scored an earlier
-    `best.pt`; `formulas` explains the parameters of attention, by
+    `evaluations` has `{metric: score}` for every `eval/NAME.json`, `scored` which checkpoint those are of, and
+    `outdated` the step of those that scored an earlier `best.pt`; `formulas` explains the parameters of attention, by
     part; `files` are sizes in bytes by path in the run.
     """
 
@@ -84,6 +84,7 @@ class RunInfo:
     best_scores: dict[str, float | None]
     validations: tuple[dict[str, Any], ...]
     evaluations: dict[str, dict[str, float]]
+    scored: dict[str, dict[str, Any]]
     outdated: dict[str, int]
     parameters: ParameterCounts
     formulas: dict[str, Formula]
@@ -123,6 +124,7 @@ def describe(run: RunDir) -> RunInfo:
         best_scores={name: value for name, value in scores.items() if name != "step"},
         validations=tuple(validations),
         evaluations=_evaluations(run.eval),
+        scored=_scored(run.eval),
         outdated=_outdated(run, best_step),
         parameters=count_parameters(model, tied=config.model.tie_embeddings),
         formulas=attention_formulas(config.model),
@@ -208,6 +210,16 @@ def _evaluations(folder: Path) -> dict[str, dict[str, float]]:
         if isinstance(metrics, dict):
             scores[file.stem] = {name: _score(metric, file) for name, metric in metrics.items()}
     return scores
+
+
+def _scored(folder: Path) -> dict[str, dict[str, Any]]:
+    """The checkpoint, and its step, of each evaluation that says so."""
+    contents = {file.stem: read_json_object(file) for file in sorted(folder.glob("*.json"))}
+    return {
+        name: {"checkpoint": content["checkpoint"], "step": content.get("step")}
+        for name, content in contents.items()
+        if isinstance(content.get("checkpoint"), str) and isinstance(content.get("step"), int | None)
+    }
 
 
 def _score(metric: Any, file: Path) -> float:

@@ -1,4 +1,4 @@
-"""Figures: scores by sentence length, attention heat maps.
+"""Figures: scores by sentence length and word frequency, attention heat maps.
 
 Everything is drawn with matplotlib's Agg canvas on figures that pyplot does not know: no display is needed and nothing
 is kept between calls.
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, east_asian_width
@@ -44,27 +45,63 @@ _LARGEST_SIDE = 40.0  # inches; beyond that cells shrink instead
 
 @dataclass(frozen=True)
 class LengthRow:
-    """Scores of the sentences whose source has `low` <= n < `high` words (`high` None: no limit)."""
+    """Scores of the sentences whose source has `low` <= n < `high` words (`high` None: no limit).
+
+    The four bounds are those of 95 % intervals, None where there are none.
+    """
 
     low: int
     high: int | None
     sentences: int
     bleu: float
     chrf: float
+    bleu_low: float | None = None
+    bleu_high: float | None = None
+    chrf_low: float | None = None
+    chrf_high: float | None = None
 
     @property
     def label(self) -> str:
-        """`10–19`, `50+`; counts are whole, so the upper end is shown as part of the range."""
-        if self.high is None:
-            return f"{self.low}+"
-        return f"{self.low}" if self.high == self.low + 1 else f"{self.low}–{self.high - 1}"
+        """`10–19`, `50+`."""
+        return bucket_label(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class FrequencyRow:
+    """How well words are translated that training saw `low` <= n < `high` times (`high` None: no limit).
+
+    `reference` and `hypothesis` count the words of such a frequency on either side, `matched` those that a sentence
+    and its reference share. A rate is None where there is nothing to divide by.
+    """
+
+    low: int
+    high: int | None
+    reference: int
+    hypothesis: int
+    matched: int
+    precision: float | None
+    recall: float | None
+    f_measure: float | None
+
+    @property
+    def label(self) -> str:
+        """`0`, `5–9`, `1000+`."""
+        return bucket_label(self.low, self.high)
+
+
+def bucket_label(low: int, high: int | None) -> str:
+    """What a range of counts is called: they are whole, so the upper end is shown as part of it."""
+    if high is None:
+        return f"{low}+"
+    return f"{low}" if high == low + 1 else f"{low}–{high - 1}"
 
 
 def plot_by_length(curves: Mapping[str, Sequence[LengthRow]], path: Path) -> None:
     """Writes a picture (kind by suffix, PNG at 150 dots an inch) of BLEU against source length, a line a system.
 
     Light bars behind the lines show how many sentences each point stands for, read on the right axis: a point of ten
-    sentences means little. A system without sentences in some bucket has no point there.
+    sentences means little; thin bars at the points are their 95 % intervals. A system without sentences in some bucket
+    has no point there.
 
     Args:
         curves: name of the system -> its rows, ascending. Systems may have different buckets.
@@ -81,6 +118,20 @@ def plot_by_length(curves: Mapping[str, Sequence[LengthRow]], path: Path) -> Non
     with _fonts(curves):
         figure = _length_figure(curves, position, labels)
     save_figure(figure, path)
+
+
+def frequency_picture(rows: Sequence[FrequencyRow]) -> bytes:
+    """A PNG of the F-measure of words by how often training saw them; the counts of the references are below.
+
+    Raises:
+        ValueError: when there is no row.
+    """
+    if not rows:
+        raise ValueError("frequency_picture needs at least one row")
+    stream = BytesIO()
+    with _drawing():
+        _frequency_figure(rows).savefig(stream, format="png", dpi=150)
+    return stream.getvalue()
 
 
 def plot_attention(
@@ -207,24 +258,55 @@ def _length_figure(
     figure = _new_figure(max(6.4, 1.0 + 0.8 * len(position)), 4.2)
     axes = figure.add_subplot()
     _draw_counts(axes, curves, position)
+    apart = min(0.08, 0.5 / len(curves))  # so that the intervals of several systems do not hide each other
     for number, (name, rows) in enumerate(curves.items()):
-        places = [position[row.low, row.high] for row in rows]
+        shift = apart * (number - (len(curves) - 1) / 2)
+        places = [position[row.low, row.high] + shift for row in rows]
         axes.plot(places, [row.bleu for row in rows], marker="o", color=f"C{number % 10}", label=_plain(name))
+        _draw_intervals(axes, places, rows, f"C{number % 10}")
         if len(curves) == 1:
             for place, row in zip(places, rows, strict=True):
-                axes.annotate(
-                    f"{row.bleu:.1f}", (place, row.bleu), xytext=(0, 7), textcoords="offset points", ha="center"
-                )
+                above = max(row.bleu, row.bleu_high or 0.0)
+                axes.annotate(f"{row.bleu:.1f}", (place, above), xytext=(0, 4), textcoords="offset points", ha="center")
     axes.set_xticks(range(len(position)), [labels[bucket] for bucket in position])
     axes.set_xlabel("source words")
     axes.set_ylabel("BLEU")
-    top = max(row.bleu for rows in curves.values() for row in rows)
+    top = max(max(row.bleu, row.bleu_high or 0.0) for rows in curves.values() for row in rows)
     axes.set_ylim(0, max(10.0, top * 1.15))
     axes.grid(axis="y", alpha=0.3)
     axes.set_title("BLEU by source length")
     legend = axes.legend(loc="lower left", framealpha=0.9)
     for text in legend.get_texts():
         text.set_parse_math(False)
+    return figure
+
+
+def _draw_intervals(axes: Axes, places: Sequence[float], rows: Sequence[LengthRow], color: str) -> None:
+    """Bars from the lower to the upper bound of each point that has them."""
+    bounds = [
+        (place, row.bleu_low, row.bleu_high)
+        for place, row in zip(places, rows, strict=True)
+        if row.bleu_low is not None and row.bleu_high is not None
+    ]
+    if bounds:
+        x, low, high = zip(*bounds)
+        axes.vlines(x, low, high, colors=color, linewidths=1.2, alpha=0.7)
+
+
+def _frequency_figure(rows: Sequence[FrequencyRow]) -> Figure:
+    """The figure of `frequency_picture`."""
+    figure = _new_figure(max(6.4, 1.0 + 0.8 * len(rows)), 4.2)
+    axes = figure.add_subplot()
+    places = range(len(rows))
+    bars = axes.bar(places, [row.f_measure or 0.0 for row in rows], width=0.6, color="C0", alpha=0.85)
+    axes.bar_label(bars, ["–" if row.f_measure is None else f"{row.f_measure:.2f}" for row in rows], padding=2)
+    axes.set_xticks(places, [f"{row.label}\n({row.reference:,})" for row in rows])
+    axes.set_xlabel("times in training (words of the references)")
+    axes.set_ylabel("F-measure")
+    axes.set_ylim(0, 1.1)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.set_title("Words by their frequency in training")
     return figure
 
 

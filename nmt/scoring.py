@@ -1,4 +1,4 @@
-"""Scores: BLEU, chrF and TER with signatures and intervals, and by source length.
+"""Scores: BLEU, chrF, chrF++ and TER with signatures and intervals, and by source length.
 
 sacreBLEU (Post 2018) computes every number, on raw, detokenised text. What it would quietly accept is checked here
 first: sacreBLEU 2.6 cuts the longer of two lists that differ in length.
@@ -6,7 +6,7 @@ first: sacreBLEU 2.6 cuts the longer of two lists that differ in length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
     from sacrebleu.metrics.bleu import BLEU
 
-METRICS = ("bleu", "chrf", "ter")
+METRICS = ("bleu", "chrf", "ter")  # those that a configuration names; chrF++ goes with chrF
 RESAMPLES = 1000  # for the 95 % intervals, as `sacrebleu --confidence` does by default
 # sacreBLEU's tokenizer by target language where 13a is wrong, under the codes of ISO 639-1 and 639-3.
 _TOKENIZER_OF = {
@@ -60,7 +60,7 @@ def score_corpus(
     Args:
         hypotheses: one string a sentence, raw text.
         references: as many strings.
-        metrics: of `bleu`, `chrf`, `ter`; 0 to 100 (TER may exceed 100, and less is better).
+        metrics: of `bleu`, `chrf`, `chrf++`, `ter`; 0 to 100 (TER may exceed 100, and less is better).
         tgt_lang: chooses BLEU's tokenizer: zh for Chinese, MeCab for Japanese and Korean, 13a for all others. TER cuts
             Chinese and Japanese into characters.
         bleu_tokenize: a tokenizer of sacreBLEU to use instead.
@@ -76,7 +76,7 @@ def score_corpus(
     bootstrap = bootstrap if len(references) > 1 else 0
     scores = {}
     for name in metrics:
-        metric = _metric(name, tgt_lang, bleu_tokenize)
+        metric = make_metric(name, tgt_lang, bleu_tokenize)
         _give_plain_floats(metric)
         result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=bootstrap)
         low = high = None
@@ -87,6 +87,29 @@ def score_corpus(
             high = mean + half_width if name == "ter" else min(100.0, mean + half_width)
         scores[name] = Score(float(result.score), low, high, str(metric.get_signature()))
     return scores
+
+
+def reported(metrics: Sequence[str]) -> tuple[str, ...]:
+    """The metrics to report where these are configured: chrF++ (Popović 2017) goes with chrF."""
+    return tuple(name for metric in metrics for name in ((metric, "chrf++") if metric == "chrf" else (metric,)))
+
+
+def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """chrF++ of each sentence, 0 to 100. BLEU says little of one sentence: it is 0 wherever no four words match.
+
+    Raises as `score_corpus` does.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    check_aligned(hypotheses, references)
+    metric = CHRF(word_order=2)
+    return [float(metric.sentence_score(text, [ref]).score) for text, ref in zip(hypotheses, references, strict=True)]
+
+
+def word_splitter(tgt_lang: str, bleu_tokenize: str | None = None) -> Callable[[str], list[str]]:
+    """What cuts a text into the words that BLEU counts. Raises as `check_tokenizer` does."""
+    tokenizer = _bleu(tgt_lang, bleu_tokenize).tokenizer
+    return lambda text: list(tokenizer(text.rstrip()).split())
 
 
 def validation_scores(
@@ -107,11 +130,13 @@ def by_length(
     buckets: Sequence[int],
     tgt_lang: str,
     bleu_tokenize: str | None = None,
+    bootstrap: int = 0,
 ) -> list[LengthRow]:
-    """Corpus BLEU and chrF of the sentences of like length.
+    """Corpus BLEU and chrF of the sentences of like length, with 95 % intervals where resamples are asked for.
 
     Length n is the number of whitespace words of the raw source. With `buckets` b1 < … < bk the rows are [0, b1),
-    [b1, b2), …, [bk, no limit), ascending, those without sentences left out. Raises as `score_corpus` does.
+    [b1, b2), …, [bk, no limit), ascending, those without sentences left out. `bootstrap` and what is raised are those
+    of `score_corpus`.
     """
     check_aligned(hypotheses, references)
     check_aligned(sources, references, what="sources")
@@ -123,13 +148,17 @@ def by_length(
         inside = [i for i, length in enumerate(lengths) if low <= length and (high is None or length < high)]
         if not inside:
             continue
-        scores = validation_scores(
+        scores = score_corpus(
             [hypotheses[i] for i in inside],
             [references[i] for i in inside],
+            metrics=("bleu", "chrf"),
             tgt_lang=tgt_lang,
             bleu_tokenize=bleu_tokenize,
+            bootstrap=bootstrap,
         )
-        rows.append(LengthRow(low, high, len(inside), scores["bleu"], scores["chrf"]))
+        bleu, chrf = scores["bleu"], scores["chrf"]
+        intervals = (bleu.low, bleu.high, chrf.low, chrf.high)
+        rows.append(LengthRow(low, high, len(inside), bleu.score, chrf.score, *intervals))
     return rows
 
 
@@ -180,7 +209,8 @@ def check_tokenizer(tgt_lang: str, bleu_tokenize: str | None) -> None:
     _bleu(tgt_lang, bleu_tokenize)
 
 
-def _metric(name: str, tgt_lang: str, bleu_tokenize: str | None) -> Metric:
+def make_metric(name: str, tgt_lang: str, bleu_tokenize: str | None) -> Metric:
+    """sacreBLEU's metric of that name, set up for a target language. Raises as `score_corpus` does."""
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
@@ -189,6 +219,8 @@ def _metric(name: str, tgt_lang: str, bleu_tokenize: str | None) -> Metric:
             return _bleu(tgt_lang, bleu_tokenize)
         case "chrf":
             return CHRF()
+        case "chrf++":
+            return CHRF(word_order=2)
         case "ter":
             # Without blanks a whole sentence would be one word.
             unspaced = bleu_tokenizer_name(tgt_lang) in ("zh", "ja-mecab")

@@ -32,7 +32,7 @@ LONGEST = 600  # seconds after which a process ends itself, should nobody be lef
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([
     "nmt.cli", "nmt.train", "nmt.prepare", "nmt.translate", "nmt.evaluate", "nmt.align", "nmt.attention_maps",
-    "nmt.attention_page", "nmt.info", "nmt.plotting", "matplotlib.backends.backend_agg",
+    "nmt.attention_page", "nmt.info", "nmt.average", "nmt.compare", "nmt.plotting", "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_pdf", "matplotlib.backends.backend_svg", "torch.utils.tensorboard",
     "tensorboard.compat.tensorflow_stub",
 ])  # fmt: skip

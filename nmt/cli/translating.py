@@ -122,7 +122,7 @@ def _watched(input_file: Path | None, out: BinaryIO) -> bool:
     return input_file is None or str(input_file) == "-" or out.isatty()
 
 
-@app.command("eval", short_help="Score a test set: BLEU, chrF, TER, and BLEU by length.")
+@app.command("eval", short_help="Score a test set: BLEU, chrF, TER, by length, by word frequency.")
 def evaluate(
     run: RunOption = None,
     split: SplitOption = None,
@@ -144,15 +144,15 @@ def evaluate(
     device: DeviceOption = "auto",
     int8: Int8Option = False,
 ) -> None:
-    """Translate a test set and score it: BLEU, chrF, TER with 95 % intervals, and BLEU by source length.
+    """Translate a test set and score it: BLEU, chrF, chrF++, TER with 95 % intervals, by length, by word frequency.
 
     \b
     nmt eval
     nmt eval --run runs/luong --split dev --beam 1
     nmt eval --src news.en --tgt news.de
 
-    The scores, a CSV file and a plot by length, and the translations are written to eval/ in the run's folder;
-    with --int8 under names of their own.
+    The scores, a report to open in a browser, a CSV file and a plot by length, and the translations are written to
+    eval/ in the run's folder; those of another checkpoint than the best, and with --int8, under names of their own.
     """
     if (src is None) != (tgt is None):
         raise typer.BadParameter("--src and --tgt go together.", param_hint="'--src'")
@@ -160,7 +160,7 @@ def evaluate(
         raise typer.BadParameter("give either --split or --src and --tgt.", param_hint="'--split'")
 
     opened = open_run(run)  # before the heavy imports: a wrong name is told at once
-    from nmt.console import ConsoleReporter, show_evaluation
+    from nmt.console import ConsoleReporter, show_evaluation, show_worst
     from nmt.evaluate import evaluate_split
 
     with ConsoleReporter() as reporter:
@@ -177,3 +177,4 @@ def evaluate(
             int8=int8,
         )
     show_evaluation(result, opened)
+    show_worst(result)

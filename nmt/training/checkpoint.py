@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import zipfile
@@ -21,6 +22,7 @@ from nmt.training.metrics import read_metrics
 from nmt.training.state import TrainingState
 
 _FIRST = "first_checkpoint"  # in meta.json: the step of the first one that was saved
+_STEP = re.compile(r"step_.*\.pt")
 
 
 def save_checkpoint(run: RunDir, step: int, content: dict[str, Any], *, best: bool, keep: int) -> Path:
@@ -65,6 +67,36 @@ def _note_saved(run: RunDir, step: int) -> None:
         write_atomic(run.meta, json.dumps(meta | {_FIRST: step}, indent=2, ensure_ascii=False) + "\n")
 
 
+def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Writes a checkpoint that no training goes on from, whole or not at all.
+
+    Raises:
+        NmtError: if it cannot be written.
+    """
+    noted: list[OSError] = []
+    try:
+        with replacing(path) as stream:
+            torch.save(content, cast(BinaryIO, _Noting(stream, noted)))
+    except RuntimeError as error:  # torch reports a full disk as one
+        if is_out_of_memory(error) or not noted:
+            raise
+        raise unwritable(path, noted[0]) from error
+
+
+def refuse_training_name(run: RunDir, path: Path) -> None:
+    """Refuses a file that training writes, drops or goes on from, and others that the run is made of.
+
+    Raises:
+        NmtError: naming it.
+    """
+    real = Path(os.path.realpath(path))
+    inside = real.parent == Path(os.path.realpath(run.checkpoints))
+    if real.suffix != ".pt":
+        raise NmtError(f"{path}: a checkpoint's name ends in .pt.")
+    if run.needs(path) and (not inside or path.name in (run.best.name, run.last.name) or _STEP.fullmatch(real.name)):
+        raise NmtError(f"{path}: this name is one that training uses. Choose another, such as average.pt.")
+
+
 class _Noting:
     """A stream to write to that keeps what the system said, for which torch has words of its own."""
 
@@ -99,6 +131,11 @@ def _tensors(content: Any) -> Iterator[torch.Tensor]:
     elif isinstance(content, dict | list | tuple):
         for each in content.values() if isinstance(content, dict) else content:
             yield from _tensors(each)
+
+
+def numbered_checkpoints(run: RunDir) -> dict[int, Path]:
+    """The checkpoints that the run keeps, by the update after which they were saved, oldest first."""
+    return {_step(file): file for file in _by_step(run)}
 
 
 def _by_step(run: RunDir) -> list[Path]:
@@ -180,7 +217,12 @@ def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, 
             TrainingState.of(content["state"])
             return path, content
         except (AttributeError, KeyError, TypeError) as error:
-            content = f"this checkpoint is of another version of nmt ({error})"
+            averaged = isinstance(content, dict) and "averaged" in content["state"]
+            content = (
+                "this is an average of checkpoints: it translates, and has no optimizer to go on with"
+                if averaged
+                else f"this checkpoint is of another version of nmt ({error})"
+            )
     others = [file for file in (*_by_step(run)[::-1], run.best, run.last) if file.is_file() and file.name != path.name]
     if not others and not path.is_file() and named is None:
         _refuse_trained(run)

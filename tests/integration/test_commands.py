@@ -32,7 +32,8 @@ def test_a_run_holds_all_its_files(workplace: Path, kind: str) -> None:
     wanted = {
         "config.yaml", "meta.json", "data_report.json", "tokenizer/joint.model", "checkpoints/best.pt",
         "checkpoints/last.pt", "checkpoints/step_000024.pt", "metrics.jsonl", "dev/step_000008.txt",
-        "eval/test.json", "eval/test_by_length.csv", "eval/test_by_length.png", "eval/test.hyp.txt",
+        "eval/test.json", "eval/test.html", "eval/test_by_length.csv", "eval/test_by_length.png", "eval/test.hyp.txt",
+        "eval/training_words.tsv.gz",
     }  # fmt: skip
     assert wanted <= names
     meta = json.loads((run / "meta.json").read_text())
@@ -61,7 +62,7 @@ def test_eval_json_says_what_was_scored_and_how(workplace: Path) -> None:
     result = json.loads((workplace / "runs/bahdanau/eval/test.json").read_text())
     assert list(result)[:4] == ["split", "sentences", "checkpoint", "metrics"]
     assert (result["split"], result["sentences"], result["checkpoint"]) == ("test", 30, "checkpoints/best.pt")
-    assert set(result["metrics"]) == {"bleu", "chrf", "ter"}
+    assert set(result["metrics"]) == {"bleu", "chrf", "chrf++", "ter"}
     assert "tok:13a" in result["metrics"]["bleu"]["signature"]
     assert result["search"]["beam_size"] == 3
 
@@ -132,7 +133,8 @@ def test_an_evaluation_in_int8_stands_beside_the_one_in_float32(workplace: Path,
     before = {path.name: path.read_bytes() for path in (run / "eval").iterdir()}
     nmt("eval", "--run", run, "--int8", cwd=workplace)
     after = {path.name: path.read_bytes() for path in (run / "eval").iterdir()}
-    new = {"test.int8.json", "test.int8.hyp.txt", "test.int8_by_length.csv", "test.int8_by_length.png"}
+    suffixes = (".json", ".html", ".hyp.txt", "_by_length.csv", "_by_length.png")
+    new = {f"test.int8{suffix}" for suffix in suffixes}
     assert after.keys() - before.keys() == new
     assert all(after[name] == content for name, content in before.items())
     plain, rounded = (json.loads(after[name]) for name in ("test.json", "test.int8.json"))

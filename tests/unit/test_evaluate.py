@@ -17,6 +17,7 @@ import nmt.translate
 from nmt.config import SearchConfig, load_config
 from nmt.errors import NmtError
 from nmt.evaluate import EvaluationResult, evaluate_split
+from nmt.evaluation import digest_of_pairs
 from nmt.plotting import LengthRow
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
@@ -26,8 +27,11 @@ from nmt.scoring import (
     check_tokenizer,
     length_csv,
     length_ratio,
+    reported,
     score_corpus,
+    sentence_scores,
     validation_scores,
+    word_splitter,
 )
 
 REFERENCES = [
@@ -164,6 +168,25 @@ def test_different_counts_are_refused_with_both_numbers() -> None:
         validation_scores(HYPOTHESES, REFERENCES[:-1], tgt_lang="de")
     with pytest.raises(NmtError, match="2 sources and 5 references"):
         by_length(["a", "b"], HYPOTHESES, REFERENCES, buckets=[10], tgt_lang="de")
+
+
+def test_chrf_plus_plus_is_reported_with_chrf_and_equals_sacrebleus_own() -> None:
+    assert reported(("chrf", "bleu")) == ("chrf", "chrf++", "bleu")
+    assert reported(("ter",)) == ("ter",)
+    score = score_corpus(HYPOTHESES, REFERENCES, metrics=["chrf++"], tgt_lang="de")["chrf++"]
+    assert score.score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES], word_order=2).score
+    assert "|nw:2|" in score.signature
+
+
+def test_a_sentences_score_is_its_own_chrf_plus_plus() -> None:
+    expected = [sacrebleu.sentence_chrf(h, [r], word_order=2).score for h, r in zip(HYPOTHESES, REFERENCES)]
+    assert sentence_scores(HYPOTHESES, REFERENCES) == expected
+
+
+def test_words_are_those_that_bleu_counts() -> None:
+    assert word_splitter("de")("Das Haus, alt.") == ["Das", "Haus", ",", "alt", "."]
+    assert word_splitter("zh")("我很好") == ["我", "很", "好"]
+    assert word_splitter("de", "none")("Das Haus, alt.") == ["Das", "Haus,", "alt."]
 
 
 def test_nested_references_are_refused() -> None:
@@ -316,6 +339,7 @@ def evaluate(run: RunDir, **settings: Any) -> EvaluationResult:
 def test_an_evaluation_writes_scores_table_plot_and_translations(run: RunDir, translator: FakeTranslator) -> None:
     result = evaluate(run)
     assert sorted(file.name for file in run.eval.iterdir()) == [
+        "test.html",
         "test.hyp.txt",
         "test.json",
         "test_by_length.csv",
@@ -326,7 +350,7 @@ def test_an_evaluation_writes_scores_table_plot_and_translations(run: RunDir, tr
     assert stored == json.loads(json.dumps(result.to_dict()))
     assert list(stored)[:6] == ["split", "sentences", "checkpoint", "metrics", "search", "length_limited"]
     assert (stored["split"], stored["sentences"], stored["checkpoint"]) == ("test", 4, "checkpoints/best.pt")
-    assert stored["metrics"].keys() == {"bleu", "chrf", "ter"}
+    assert list(stored["metrics"]) == ["bleu", "chrf", "chrf++", "ter"]
     assert stored["metrics"]["bleu"].keys() == {"score", "low", "high", "signature"}
     assert "|bs:1000|" in stored["metrics"]["bleu"]["signature"]
     assert stored["metrics"]["bleu"]["score"] == pytest.approx(100)
@@ -345,7 +369,52 @@ def test_the_best_checkpoint_is_used_unless_another_is_named(run: RunDir, transl
     result = evaluate(run, checkpoint=run.last, search=SearchConfig(beam_size=1))
     assert translator.loaded["checkpoint"] == run.last
     assert (result.checkpoint, result.search["beam_size"]) == ("checkpoints/last.pt", 1)
-    assert json.loads((run.eval / "test.json").read_text())["step"] == 1800
+    assert json.loads((run.eval / "test.last.json").read_text())["step"] == 1800
+
+
+def test_scores_of_another_checkpoint_have_files_of_their_own(run: RunDir, translator: FakeTranslator) -> None:
+    evaluate(run)
+    before = {file.name: file.read_bytes() for file in run.eval.iterdir()}
+    results = [evaluate(run, checkpoint=run.last), evaluate(run, checkpoint=run.last, int8=True)]
+    assert [result.split for result in results] == ["test.last", "test.last.int8"]
+    assert {name: (run.eval / name).read_bytes() for name in before} == before
+    assert json.loads((run.eval / "test.last.json").read_text())["checkpoint"] == "checkpoints/last.pt"
+
+
+def test_the_best_checkpoint_is_the_best_by_any_name_of_its_file(run: RunDir, translator: FakeTranslator) -> None:
+    assert evaluate(run, checkpoint=run.path / "eval" / ".." / "checkpoints" / "best.pt").split == "test"
+
+
+def test_the_length_rows_have_intervals_where_there_are_two_sentences(run: RunDir, translator: FakeTranslator) -> None:
+    short, long = evaluate(run).by_length
+    assert short.bleu_low is not None
+    assert short.bleu_high is not None
+    assert short.bleu_low <= short.bleu <= short.bleu_high + 1e-9
+    assert (long.sentences, long.bleu_low, long.chrf_high) == (1, None, None)
+    stored = json.loads((run.eval / "test.json").read_text())["by_length"]
+    assert stored[0]["bleu_low"] == short.bleu_low
+
+
+def test_the_report_shows_the_scores_and_escapes_all_text(run: RunDir, translator: FakeTranslator) -> None:
+    translator.translate = lambda lines, **_: [FakeTranslation("<b>&</b>") for _ in lines]  # type: ignore[method-assign]
+    result = evaluate(run, pairs=[("a <script>", "b\x1b </article>")] * 2)
+    page = (run.eval / "test.html").read_text()
+    assert f"{result.metrics['chrf++'].score:.2f}" in page
+    assert "data:image/png;base64," in page
+    assert "&lt;b&gt;&amp;&lt;/b&gt;" in page
+    assert "a &lt;script&gt;" in page
+    assert not set(page) & {"\x1b"}
+    assert "<script" not in page
+    assert page.count("</article>") == 2
+
+
+def test_the_digest_tells_test_sets_apart() -> None:
+    digests = {
+        digest_of_pairs(pairs)
+        for pairs in ([("a", "b")], [("b", "a")], [("a", "b")] * 2, [("a", "b\n")], [("ab", "")], [("", "ab")])
+    }
+    assert len(digests) == 6
+    assert digest_of_pairs([("a", "\ud800")]) != digest_of_pairs([("a", "\ufffd")])
 
 
 def test_scores_never_lie_beside_translations_of_another_model(
@@ -358,7 +427,7 @@ def test_scores_never_lie_beside_translations_of_another_model(
 
     monkeypatch.setattr(nmt.evaluate, "plot_by_length", fail)
     with pytest.raises(OSError, match="No space"):
-        evaluate(run, checkpoint=run.last)
+        evaluate(run)
     assert (run.eval / "test.hyp.txt").exists()
     assert not (run.eval / "test.json").exists()
 

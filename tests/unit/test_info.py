@@ -72,8 +72,10 @@ def test_scores_of_a_best_checkpoint_that_was_replaced_are_outdated(
     assert info.outdated == {"test": 100}
     show_run(info)
     shown = capsys.readouterr().out
-    assert "Scores of test, of best.pt at step 100: it has been replaced since" in shown
-    assert "Scores of dev\n" in shown
+    assert "Scores of test, of checkpoints/best.pt at step 100: it has been replaced since" in shown
+    assert "Scores of dev, of checkpoints/best.pt at step 200\n" in shown
+    assert "Scores of old, of checkpoints/step_000050.pt at step 50\n" in shown
+    assert info.to_dict()["scored"]["old"] == {"checkpoint": "checkpoints/step_000050.pt", "step": 50}
 
 
 def test_the_description_is_plain_json(tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ import pytest
 from matplotlib.image import imread
 
 from nmt.errors import NmtError
-from nmt.plotting import LengthRow, _fonts, _installed_fonts, plot_attention, plot_by_length, save_figure, save_pages
+from nmt.plotting import (
+    LengthRow,
+    _fonts,
+    _installed_fonts,
+    _length_figure,
+    plot_attention,
+    plot_by_length,
+    save_figure,
+    save_pages,
+)
 
 ROWS = [LengthRow(0, 10, 300, 41.5, 60.0), LengthRow(10, 20, 500, 38.0, 58.0), LengthRow(50, None, 12, 20.0, 44.0)]
 
@@ -38,6 +47,16 @@ def test_systems_with_different_buckets_share_a_plot(tmp_path: Path) -> None:
     curves = {"a": ROWS, "b $_{": ROWS[:1], "c": [LengthRow(10, 30, 5, 12.0, 30.0)]}
     plot_by_length(curves, tmp_path / "compare.png")
     assert_is_a_picture(tmp_path / "compare.png")
+
+
+def test_intervals_are_bars_from_bound_to_bound_inside_the_picture() -> None:
+    rows = [LengthRow(0, 10, 5, 30.0, 50.0, 20.0, 90.0), LengthRow(10, None, 1, 40.0, 50.0)]
+    position, labels = {(0, 10): 0, (10, None): 1}, {(0, 10): "0–9", (10, None): "10+"}
+    axes = _length_figure({"a": rows, "b": rows}, position, labels).axes[0]
+    bars = [segment for collection in axes.collections for segment in collection.get_segments()]
+    assert [(low, high) for (_, low), (_, high) in bars] == [(20.0, 90.0)] * 2
+    assert bars[0][0][0] < 0 < bars[1][0][0]
+    assert axes.get_ylim()[1] > 90
 
 
 def test_scores_of_zero_can_be_plotted(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""What the HTML pages have in common: files that need nothing else, in which no text of a corpus can do anything."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from unicodedata import category
+
+from nmt import __version__
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """Returns the template of that name with `parts`, which are markup, in its places, such as {{title}}."""
+    known = {"generator": f"nmt {__version__}", **parts}
+    # In one pass: what is filled in is not searched for further places.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: known[place[1]], resource(template))
+
+
+def policy(style: str, script: str | None = None) -> str:
+    """Nothing may be loaded, and only this style and this script apply: not even handlers in attributes run."""
+    scripts = "'none'" if script is None else _digest(script)
+    return (
+        f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {scripts}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def resource(name: str) -> str:
+    """Returns the text of a file that lies beside this one."""
+    return resources.files("nmt").joinpath(name).read_text(encoding="utf-8")
+
+
+def items(lines: Sequence[str]) -> str:
+    """Returns the items of a list."""
+    return "".join(f"<li>{escaped(line)}</li>" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Returns any text as markup that shows it, also within the quotes of an attribute."""
+    return html.escape(shown(text))
+
+
+def shown(text: str) -> str:
+    """The text with U+FFFD for control characters and lone surrogates, which HTML cannot hold."""
+    return "".join("\ufffd" if category(character) in ("Cc", "Cs") else character for character in text)

@@ -1,0 +1,105 @@
+"""Whether systems differ by more than chance on one test set: paired tests, as sacreBLEU computes them.
+
+Everything is sacreBLEU's own (`sacrebleu.significance`), on metrics set up as its command line sets them up, so that
+the figures are those of `sacrebleu REFERENCE -i A B … --paired-bs` and `--paired-ar`, to the last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nmt.scoring import check_aligned, make_metric
+
+RESAMPLES = 1000  # sacreBLEU's defaults, and so those of its papers
+TRIALS = 10_000
+
+
+@dataclass(frozen=True)
+class SystemScore:
+    """One system by one metric. `mean` ± `half_width` is the 95 % interval of the bootstrap (Koehn 2004).
+
+    `difference` is to the baseline; the p-values say how likely a difference as large is by chance: by the paired
+    bootstrap, and by approximate randomisation (Riezler and Maxwell 2005). All three are None for the baseline.
+    """
+
+    score: float
+    mean: float
+    half_width: float
+    difference: float | None
+    p_bootstrap: float | None
+    p_randomisation: float | None
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """All systems by one metric, in the order in which they were given, and the signatures of the two tests."""
+
+    bootstrap_signature: str
+    randomisation_signature: str
+    systems: tuple[SystemScore, ...]
+
+
+def paired_tests(
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    *,
+    metrics: Sequence[str],
+    tgt_lang: str,
+    bleu_tokenize: str | None = None,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> dict[str, MetricComparison]:
+    """Compares systems with the first of them, the baseline.
+
+    Args:
+        systems: the translations of each system, two or more, raw text.
+        references: one a sentence.
+        metrics: those of `nmt.scoring.score_corpus`.
+        tgt_lang, bleu_tokenize: as there.
+        resamples: of the bootstrap.
+        trials: of approximate randomisation.
+
+    Raises:
+        NmtError: as `score_corpus` does.
+    """
+    for hypotheses in systems:
+        check_aligned(hypotheses, references)
+    found = {}
+    for name in metrics:
+        bootstrap, bs_signature = _paired("bs", name, systems, references, tgt_lang, bleu_tokenize, resamples)
+        shuffled, ar_signature = _paired("ar", name, systems, references, tgt_lang, bleu_tokenize, trials)
+        base = bootstrap[0][0]
+        scores = tuple(
+            SystemScore(score, mean, half_width, None if number == 0 else score - base, p, shuffled[number][3])
+            for number, (score, mean, half_width, p) in enumerate(bootstrap)
+        )
+        found[name] = MetricComparison(bs_signature, ar_signature, scores)
+    return found
+
+
+def _paired(
+    kind: str,
+    name: str,
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    tgt_lang: str,
+    bleu_tokenize: str | None,
+    samples: int,
+) -> tuple[list[tuple[float, float, float, float | None]], str]:
+    """Score, mean, half width (0 where the test has none) and p-value of each system, and the signature."""
+    from sacrebleu.significance import PairedTest, Result
+
+    test = PairedTest(
+        [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
+        {name: make_metric(name, tgt_lang, bleu_tokenize)},
+        [list(references)],
+        test_type=kind,
+        n_samples=samples,
+    )
+    signatures, scores = test()
+    (called, signature), *_ = signatures.items()
+    results = [result for result in scores[called] if isinstance(result, Result)]
+    return [
+        (float(each.score), float(each.mean or 0.0), float(each.ci or 0.0), each.p_value) for each in results
+    ], signature.format()

@@ -1,0 +1,86 @@
+"""The paired tests give what sacreBLEU's own command line prints."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt.config import shipped_dir
+from nmt.errors import NmtError
+from nmt.significance import MetricComparison, paired_tests
+
+METRICS = ["bleu", "chrf++", "ter"]
+RESAMPLES, TRIALS = 200, 300
+
+
+def translations(references: list[str], errors: float, seed: int) -> list[str]:
+    """The references with words lost, at that rate."""
+    rng = random.Random(seed)
+    return [" ".join(word for word in text.split() if rng.random() > errors) for text in references]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("systems")
+    references = (shipped_dir() / "data/demo/test.de").read_text(encoding="utf-8").split("\n")[:40]
+    texts = [references, *(translations(references, rate, seed) for seed, rate in enumerate((0.15, 0.2, 0.4)))]
+    paths = [folder / name for name in ("reference", "a", "b", "c")]
+    for path, lines in zip(paths, texts, strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return paths
+
+
+@pytest.fixture(scope="module")
+def compared(files: list[Path]) -> dict[str, MetricComparison]:
+    references, *systems = (path.read_text(encoding="utf-8").split("\n")[:-1] for path in files)
+    return paired_tests(systems, references, metrics=METRICS, tgt_lang="de", resamples=RESAMPLES, trials=TRIALS)
+
+
+def printed(files: list[Path], *options: str) -> str:
+    """What sacreBLEU prints, four digits each, without colours and borders."""
+    reference, *systems = map(str, files)
+    command = [sys.executable, "-m", "sacrebleu", reference, "-i", *systems, "-m", "bleu", "chrf", "ter", "-w", "4"]
+    command += ["--chrf-word-order", "2", "--format", "text", *options]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode())
+    return " ".join(re.sub(r"[│|┃]", " ", plain).split())
+
+
+def test_the_bootstrap_is_that_of_sacrebleus_command_line(
+    files: list[Path], compared: dict[str, MetricComparison]
+) -> None:
+    text = printed(files, "--paired-bs", "--paired-bs-n", str(RESAMPLES))
+    for each in compared.values():
+        for score in each.systems:
+            assert f"{score.score:.4f} ({score.mean:.4f} ± {score.half_width:.4f})" in text
+    expected = [f"{each.systems[n].p_bootstrap:.4f}" for n in (1, 2) for each in compared.values()]
+    assert re.findall(r"p = (\d\.\d{4})", text) == expected
+    assert len(set(expected)) > 2
+
+
+def test_the_randomisation_is_that_of_sacrebleus_command_line(
+    files: list[Path], compared: dict[str, MetricComparison]
+) -> None:
+    text = printed(files, "--paired-ar", "--paired-ar-n", str(TRIALS))
+    expected = [f"{each.systems[n].p_randomisation:.4f}" for n in (1, 2) for each in compared.values()]
+    assert re.findall(r"p = (\d\.\d{4})", text) == expected
+    assert len(set(expected)) > 2
+
+
+def test_the_baseline_has_no_difference_and_no_p_value(compared: dict[str, MetricComparison]) -> None:
+    for each in compared.values():
+        base, *others = each.systems
+        assert (base.difference, base.p_bootstrap, base.p_randomisation) == (None, None, None)
+        assert [other.difference for other in others] == [other.score - base.score for other in others]
+        assert f"|bs:{RESAMPLES}|seed:12345|" in each.bootstrap_signature
+        assert f"|ar:{TRIALS}|seed:12345|" in each.randomisation_signature
+
+
+def test_systems_of_another_length_are_refused() -> None:
+    with pytest.raises(NmtError, match="1 hypotheses and 2 references"):
+        paired_tests([["a", "b"], ["a"]], ["a", "b"], metrics=["bleu"], tgt_lang="de")
