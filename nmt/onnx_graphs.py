@@ -17,9 +17,11 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -102,7 +104,8 @@ class GraphAdditiveScore(nn.Module):
         pairs_BKSA = self.query(query_BKH).unsqueeze(2) + keys_BSA.unsqueeze(1)
         if coverage_BKS is not None and self.coverage is not None:
             pairs_BKSA = pairs_BKSA + coverage_BKS.unsqueeze(3) * self.coverage
-        return (pairs_BKSA.tanh() @ self.v_A1).squeeze(3)
+        scores_BKS: Tensor = (pairs_BKSA.tanh() @ self.v_A1).squeeze(3)
+        return scores_BKS
 
 
 class GraphWindow(nn.Module):
@@ -142,7 +145,7 @@ class GraphEncoder(nn.Module):
             attributes["linear_before_reset"] = 1  # torch applies the reset gate after the product with the state
         shapes = [(steps, directions, batch, size)] + [(directions, batch, size)] * (1 if self.cell == "gru" else 2)
         last_MBH = x_SBX
-        for layer in self.layers:
+        for layer in cast(Iterable[_RecurrentWeights], self.layers):
             states_SMBH, last_MBH, *_ = torch.onnx.ops.symbolic_multi_out(
                 self.cell.upper(),
                 (x_SBX, layer.w_input_MGX, layer.w_state_MGH, layer.bias_MG, lengths_B.to(torch.int32)),
@@ -263,18 +266,19 @@ class StepGraph(nn.Module):
         best_BC, place_BC = self._best(readout_NR, log_probs_BK, width)
         weights = [] if isinstance(decoder, PlainDecoder) else [weights_NS]
         more = (*weights, *state_parts(after).values())
-        return best_BC, place_BC, *(part.unflatten(0, tokens_BK.shape) for part in more)
+        return best_BC, place_BC, *(part.view(*tokens_BK.shape, *part.shape[1:]) for part in more)
 
     def _best(self, readout_NR: Tensor, log_probs_BK: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
         """The C largest of each sentence's K x V continuations, and their places among these."""
-        logits_NV = self.model.output(readout_NR)
-        # Banned words count in the normalisation: a hypothesis has the score that forced decoding gives it.
-        total_N1 = logits_NV.logsumexp(-1, keepdim=True)
-        scores_NV = logits_NV + self.allowed_V + (log_probs_BK.flatten().unsqueeze(1) - total_N1)
-        count = width.item()
-        scores_BX = scores_NV.unflatten(0, log_probs_BK.shape).flatten(1)
-        torch._check(count <= scores_BX.shape[1])
-        return scores_BX.topk(count, -1)
+        # Banned words count in the normalisation: a hypothesis has the score that forced decoding gives it. ONNX
+        # Runtime's LogSoftmax is nine times as fast as its ReduceLogSumExp.
+        word_NV = self.model.output(readout_NR).log_softmax(-1)
+        scores_NV = word_NV + self.allowed_V + log_probs_BK.flatten().unsqueeze(1)
+        count = cast(int, width.item())
+        scores_BX = scores_NV.view(*log_probs_BK.shape, -1).flatten(1)
+        torch._check(count <= scores_BX.shape[1])  # type: ignore[no-untyped-call]
+        best_BC, place_BC = scores_BX.topk(count, -1)
+        return best_BC, place_BC
 
 
 def _memory(parts: Mapping[str, Tensor]) -> Memory:
@@ -381,3 +385,30 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+def quantised(graph: bytes) -> bytes:
+    """A graph whose products with weight matrices are in 8 bits, by ONNX Runtime's dynamic quantisation.
+
+    Weights have a scale a column and 7 bits, so that no product of pairs overflows 16 bits on processors without VNNI;
+    factors are rounded as they come, with one scale an array. Products with a single column stay as they are.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    model = onnx.load_from_string(graph)
+    columns = {tensor.name: tensor.dims[-1] for tensor in model.graph.initializer if tensor.dims}
+    single = [node.name for node in model.graph.node if node.op_type == "MatMul" and columns.get(node.input[1]) == 1]
+    with _quiet(), tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "int8.onnx"
+        quantize_dynamic(
+            model,
+            file,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=single,
+            extra_options={"MatMulConstBOnly": True},
+        )
+        return file.read_bytes()

@@ -123,4 +123,9 @@ def threads() -> int:
 
 
 def _run(session: Any, names: list[str], inputs: dict[str, Array]) -> dict[str, Array]:
-    return dict(zip(names, session.run(names, inputs), strict=True))
+    try:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+    except Exception as error:  # its exceptions have no base class of their own
+        if "allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
+        raise NmtError(f"the exported model does not run: {error}. Export it again.") from error

@@ -10,7 +10,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from nmt.cli import aligning, attending, inspecting, training, translating  # noqa: F401, they register their commands
+from nmt.cli import (  # noqa: F401, they register their commands
+    aligning,
+    attending,
+    exporting,
+    inspecting,
+    training,
+    translating,
+)
 from nmt.cli.app import app
 
 __all__ = ["app", "main"]

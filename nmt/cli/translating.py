@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -18,12 +18,15 @@ from nmt.cli.options import (
     InputOption,
     Int8Option,
     LengthPenaltyOption,
+    ModelOption,
     OutputOption,
     RunOption,
     SplitOption,
     TextsArgument,
+    changed_search,
     load_translator,
     named_path,
+    open_model,
     open_run,
     refuse_overwriting,
     refuse_run_files,
@@ -31,6 +34,9 @@ from nmt.cli.options import (
     standard_output,
     text_input,
 )
+
+if TYPE_CHECKING:
+    from nmt.translations import LineTranslator
 
 
 class Format(str, Enum):
@@ -52,6 +58,7 @@ FormatOption = Annotated[
 def translate(
     texts: TextsArgument = None,
     run: RunOption = None,
+    model: ModelOption = None,
     input_file: InputOption = None,
     output: OutputOption = None,
     beam: BeamOption = None,
@@ -70,6 +77,7 @@ def translate(
     nmt translate "The old dog sleeps."
     nmt translate --input news.en --output news.de --beam 10
     tail -f chat.en | nmt translate --format tsv
+    nmt translate --model exports/bahdanau "The old dog sleeps."
 
     \b
     --format text    one translation a line
@@ -87,17 +95,28 @@ def translate(
         {"--output": output}, {"--input": None if str(input_file) == "-" else input_file, "--checkpoint": checkpoint}
     )
     form = _format(form, n_best, beam)
+    if model is not None:
+        _refuse_options_of_runs(run, checkpoint, device)
 
     from nmt.console import ConsoleReporter, write_translations
     from nmt.data.text import read_blocks
     from nmt.reporting import too_long
     from nmt.run_dir import replacing
 
-    opened = open_run(run)
-    refuse_run_files({"--output": output}, opened)
+    exported = open_model(model, int8) if model is not None else None
+    opened = open_run(run) if exported is None else None
+    refuse_run_files({"--output": output}, opened, exported)
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
-        search = search_settings(opened, beam, length_penalty, coverage_penalty, n_best)
-        translator = load_translator(opened, checkpoint, device, search, int8)
+        translator: LineTranslator
+        if exported is not None:
+            own = exported.settings
+            translator = exported.translator(
+                changed_search(exported.path, own.search, own.kind, beam, length_penalty, coverage_penalty, n_best)
+            )
+        else:
+            assert opened is not None
+            search = search_settings(opened, beam, length_penalty, coverage_penalty, n_best)
+            translator = load_translator(opened, checkpoint, device, search, int8)
         with replacing(output) if output is not None else standard_output() as out:
             blocks = read_blocks(stream, name)
             weighed = form is not Format.text
@@ -106,6 +125,15 @@ def translate(
             truncated = write_translations(results, out, form.value, n_best, translator.alignment_shift, told)
         if truncated:
             reporter.warning(too_long(truncated))
+
+
+def _refuse_options_of_runs(run: Path | None, checkpoint: Path | None, device: str) -> None:
+    """Refuse what does not go with an exported model."""
+    for option, value in (("--run", run), ("--checkpoint", checkpoint)):
+        if value is not None:
+            raise typer.BadParameter(f"give either --model or {option}.", param_hint=f"'{option}'")
+    if device not in ("auto", "cpu"):
+        raise typer.BadParameter("an exported model runs on the CPU; name a run with --run.", param_hint="'--device'")
 
 
 def _format(form: Format | None, n_best: int, beam: int | None) -> Format:
