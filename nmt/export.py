@@ -17,7 +17,6 @@ from nmt.exported import CARD, ENCODER, FORMAT, JOINT, SETTINGS, SIDES, STEP, Ex
 from nmt.model.seq2seq import trainable_parameters
 from nmt.model_card import PICTURE, Facts, model_card
 from nmt.onnx_graphs import quantised, trace
-from nmt.onnx_stepper import NEEDED
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, flush_folder, replacing, temporary_beside
 from nmt.translate import Translator
@@ -73,7 +72,13 @@ def export_run(
         licence,
     )
     contents[SETTINGS] = (settings.model_dump_json(indent=2) + "\n").encode()
-    contents[CARD] = model_card(facts).encode()
+    try:
+        contents[CARD] = model_card(facts).encode()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        files = ", ".join(str(file) for file in (run.data_report, run.meta, run.eval / "test.json"))
+        raise NmtError(
+            f"the model card cannot be written: one of {files} is not as nmt writes it. Remove it, or run `nmt eval`."
+        ) from error
     if facts.picture is not None:
         contents[PICTURE] = facts.picture
     _write(folder, contents)
@@ -97,9 +102,9 @@ def refuse_taken(folder: Path) -> None:
 def _refuse_without_packages() -> None:
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
-        raise NmtError(f"to export a model takes {', '.join(missing)}, which is not installed: {NEEDED}")
+        raise NmtError(f"nmt export needs packages that are not installed: pip install {' '.join(missing)}")
     if not hasattr(torch.onnx, "ops"):
-        raise NmtError(f"to export a model takes torch 2.8 or later; this is {torch.__version__}: pip install -U torch")
+        raise NmtError(f"nmt export needs torch 2.8 or later, and this is {torch.__version__}: pip install -U torch")
 
 
 def _write(folder: Path, contents: dict[str, bytes]) -> None:

@@ -15,7 +15,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
@@ -28,7 +28,7 @@ from nmt.translations import LineTranslator
 
 SETTINGS, ENCODER, STEP, CARD = "model.json", "encoder.onnx", "decoder_step.onnx", "README.md"
 JOINT, SIDES = "tokenizer/joint.model", ("tokenizer/src.model", "tokenizer/tgt.model")
-FORMAT = 1
+FORMAT: Final = 1
 LARGEST_SETTINGS = 2**20  # bytes
 
 

@@ -5,6 +5,7 @@ File names and figures come from the run; of paths only the last part is told.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,9 +71,10 @@ class Facts:
 def model_card(facts: Facts) -> str:
     """The text, in Markdown, headed by the fields that model hubs read."""
     settings = facts.settings
-    languages = "\n".join(f"- {language}" for language in dict.fromkeys((settings.src_lang, settings.tgt_lang)))
+    # In quotes: to YAML 1.1 the language `no` is False.
+    languages = "\n".join(f'- "{language}"' for language in dict.fromkeys((settings.src_lang, settings.tgt_lang)))
     head = (
-        f"---\nlanguage:\n{languages}\nlicense: {facts.licence or 'unknown'}\nlibrary_name: nmt\n"
+        f"---\nlanguage:\n{languages}\nlicense: {json.dumps(facts.licence or 'unknown', ensure_ascii=False)}\nlibrary_name: nmt\n"
         "pipeline_tag: translation\ntags:\n- translation\n- recurrent\n- attention\n- onnx\n---\n"
     )
     parts = [
@@ -114,11 +116,12 @@ def _usage(facts: Facts) -> str:
     return f"""## Use
 
 ```sh
-pip install "nmt-trainer[export]"
+pip install onnxruntime
 nmt translate --model {folder} --input news.{facts.settings.src_lang} --output news.{facts.settings.tgt_lang}
 ```
 
-Text, a file or stdin; one sentence a line, in and out. The text is as people write it: not tokenised, not lowercased.
+nmt loads no torch for it. Text, a file or stdin; one sentence a line, in and out; text as people write it, not
+tokenised, not lowercased.
 """
 
 
@@ -176,7 +179,7 @@ def _scores(facts: Facts) -> str:
     if not isinstance(metrics, dict) or not metrics:
         return "## Scores\n\nThese weights have not been scored on a test set (`nmt eval`, before the export).\n"
     rows = [
-        (_NAMES.get(name, name), f"{one['score']:.2f}", f"{one['low']:.2f} to {one['high']:.2f}")
+        (_NAMES.get(name, str(name)), f"{one['score']:.2f}", f"{one['low']:.2f} to {one['high']:.2f}")
         for name, one in metrics.items()
     ]
     signatures = "".join(f"- {_NAMES.get(name, name)}: `{one['signature']}`\n" for name, one in metrics.items())
@@ -200,12 +203,13 @@ def _lengths(facts: Facts) -> str:
 
 def _limits(facts: Facts) -> str:
     lines = [
-        f"A sentence of more than {facts.settings.max_source:,} pieces is cut there. On text unlike its training data the "
-        "model writes fluent sentences that are wrong."
+        f"A sentence of more than {facts.settings.max_source:,} pieces is cut there. On text unlike its training data "
+        "the model writes fluent sentences that are wrong."
     ]
     if facts.settings.precision == "int8":
         lines.append(
-            "In 8 bits the numbers of a batch are rounded on one scale: a translation may differ with the lines beside it."
+            "In 8 bits the numbers of a batch are rounded on one scale: a translation may differ with the lines beside "
+            "it."
         )
     return "## Limits\n\n" + "\n".join(lines) + "\n"
 

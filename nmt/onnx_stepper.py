@@ -19,8 +19,6 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.model.stepper import Array, Continuations
 
-NEEDED = 'pip install "nmt-trainer[export]"'
-
 
 @dataclass(frozen=True)
 class OnnxState:
@@ -104,7 +102,7 @@ def _session(graph: bytes) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise NmtError(f"an exported model runs with ONNX Runtime, which is not installed: {NEEDED}") from error
+        raise NmtError("ONNX Runtime, which runs exported models, is not installed: pip install onnxruntime") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads()
     options.log_severity_level = 4  # what goes wrong comes as an exception

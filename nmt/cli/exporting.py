@@ -38,7 +38,8 @@ def export(
     nmt export --run runs/bahdanau --int8 --license cc-by-4.0 --output small
     nmt translate --model small "The old dog sleeps."
 
-    It runs with ONNX Runtime on a CPU, without torch. Needs the extra: pip install "nmt-trainer[export]".
+    It runs with ONNX Runtime on a CPU, without torch. To export takes three packages more than to train:
+    pip install onnx onnxruntime onnxscript.
     """
     if licence is not None and not (licence.strip() and licence.isprintable()):
         raise typer.BadParameter("the name is empty or has control characters.", param_hint="'--license'")
