@@ -73,8 +73,9 @@ def model_card(facts: Facts) -> str:
     settings = facts.settings
     # In quotes: to YAML 1.1 the language `no` is False.
     languages = "\n".join(f'- "{language}"' for language in dict.fromkeys((settings.src_lang, settings.tgt_lang)))
+    licence = json.dumps(facts.licence or "unknown", ensure_ascii=False)
     head = (
-        f"---\nlanguage:\n{languages}\nlicense: {json.dumps(facts.licence or 'unknown', ensure_ascii=False)}\nlibrary_name: nmt\n"
+        f"---\nlanguage:\n{languages}\nlicense: {licence}\nlibrary_name: nmt\n"
         "pipeline_tag: translation\ntags:\n- translation\n- recurrent\n- attention\n- onnx\n---\n"
     )
     parts = [

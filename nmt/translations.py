@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nmt.config import SearchConfig
 from nmt.data.cutting import by_length
+from nmt.data.links import Links, link_pieces
 from nmt.data.text import one_line
 from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
 from nmt.data.words import decode_words, encode_words
@@ -69,6 +70,19 @@ class Translation:
 
 
 _BLANK = Translation((Candidate("", (), 0.0, 0.0, False, None),), (), False)
+
+
+def word_alignment(
+    translation: Translation, candidate: Candidate | None = None, *, shift: int, threshold: float | None = None
+) -> Links:
+    """The links between the words of a line and those of one of its translations, by default the best.
+
+    The translation was made with `keep_weights`; that of a blank line has no links.
+    """
+    one = candidate or translation.candidates[0]
+    if one.weights is None:
+        return frozenset()
+    return link_pieces(one.weights, one.words, translation.src_words, shift=shift, threshold=threshold)
 
 
 class LineTranslator:
