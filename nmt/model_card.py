@@ -54,6 +54,7 @@ class Facts:
         if scores.get("step") != settings.step:
             scores = {}
         picture = run.eval / PICTURE
+        shown = bool(scores) and picture.is_file() and not picture.is_symlink()  # a link could name any file
         return cls(
             name=folder.name,
             config=config,
@@ -63,7 +64,7 @@ class Facts:
             data=read_json_object(run.data_report),
             training=read_json_object(run.meta),
             scores=scores,
-            picture=picture.read_bytes() if scores and picture.is_file() else None,
+            picture=picture.read_bytes() if shown else None,
             licence=licence,
         )
 

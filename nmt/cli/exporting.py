@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nmt.cli.app import app
-from nmt.cli.options import CheckpointOption, RunOption, named_path, open_run
+from nmt.cli.options import CheckpointOption, RunOption, named_path, open_run, refuse_run_files
 
 
 @app.command(short_help="Write a model that translates without torch (ONNX), with a model card.")
@@ -48,6 +48,7 @@ def export(
     from nmt.export import export_run
 
     folder = output or Path("exports") / (opened.path.resolve().name + ("-int8" if int8 else ""))
+    refuse_run_files({"--output": folder}, opened)
     with ConsoleReporter() as reporter:
         export_run(opened, folder, reporter, checkpoint=checkpoint, int8=int8, licence=licence)
     print(folder)

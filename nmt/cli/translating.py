@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -95,28 +96,15 @@ def translate(
         {"--output": output}, {"--input": None if str(input_file) == "-" else input_file, "--checkpoint": checkpoint}
     )
     form = _format(form, n_best, beam)
-    if model is not None:
-        _refuse_options_of_runs(run, checkpoint, device)
 
     from nmt.console import ConsoleReporter, write_translations
     from nmt.data.text import read_blocks
     from nmt.reporting import too_long
     from nmt.run_dir import replacing
 
-    exported = open_model(model, int8) if model is not None else None
-    opened = open_run(run) if exported is None else None
-    refuse_run_files({"--output": output}, opened, exported)
+    load = _loader(model, run, output, checkpoint, device, int8, (beam, length_penalty, coverage_penalty, n_best))
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
-        translator: LineTranslator
-        if exported is not None:
-            own = exported.settings
-            translator = exported.translator(
-                changed_search(exported.path, own.search, own.kind, beam, length_penalty, coverage_penalty, n_best)
-            )
-        else:
-            assert opened is not None
-            search = search_settings(opened, beam, length_penalty, coverage_penalty, n_best)
-            translator = load_translator(opened, checkpoint, device, search, int8)
+        translator = load()
         with replacing(output) if output is not None else standard_output() as out:
             blocks = read_blocks(stream, name)
             weighed = form is not Format.text
@@ -127,13 +115,29 @@ def translate(
             reporter.warning(too_long(truncated))
 
 
-def _refuse_options_of_runs(run: Path | None, checkpoint: Path | None, device: str) -> None:
-    """Refuse what does not go with an exported model."""
+def _loader(
+    model: Path | None,
+    run: Path | None,
+    output: Path | None,
+    checkpoint: Path | None,
+    device: str,
+    int8: bool,
+    search: tuple[int | None, float | None, float | None, int],
+) -> Callable[[], LineTranslator]:
+    """Open the run or the exported model, refuse what does not go with it, and return what loads it."""
+    if model is None:
+        opened = open_run(run)
+        refuse_run_files({"--output": output}, opened)
+        return lambda: load_translator(opened, checkpoint, device, search_settings(opened, *search), int8)
     for option, value in (("--run", run), ("--checkpoint", checkpoint)):
         if value is not None:
             raise typer.BadParameter(f"give either --model or {option}.", param_hint=f"'{option}'")
     if device not in ("auto", "cpu"):
         raise typer.BadParameter("an exported model runs on the CPU; name a run with --run.", param_hint="'--device'")
+    exported = open_model(model, int8)
+    refuse_run_files({"--output": output}, exported)
+    own = exported.settings
+    return lambda: exported.translator(changed_search(exported.path, own.search, own.kind, *search))
 
 
 def _format(form: Format | None, n_best: int, beam: int | None) -> Format:

@@ -79,18 +79,18 @@ def test_padding_has_no_weight_in_an_exported_model() -> None:
         assert row.sum() == pytest.approx(1, abs=1e-6)
 
 
-def test_in_8_bits_probabilities_stay_near_and_the_file_has_no_float_matrices_of_products() -> None:
-    read, step = graphs_of("bahdanau")
+@pytest.mark.parametrize("name", MODELS)
+def test_in_8_bits_the_probabilities_of_the_first_words_stay_near(name: str) -> None:
+    read, step = graphs_of(name)
     small = quantised(step)
-    exact, rounded = (OnnxStepper(read, graph, VOCABULARY) for graph in (step, small))
     assert b"MatMulInteger" in small
     assert b"MatMulInteger" not in step
+    exact, rounded = (OnnxStepper(read, graph, VOCABULARY) for graph in (step, small))
     tokens, before = np.full((len(SOURCES), 1), 2), np.zeros((len(SOURCES), 1))
     wanted, found = (one.step(one.begin(SOURCES), tokens, before, VOCABULARY) for one in (exact, rounded))
+    real = VOCABULARY - len(BANNED)
     assert not np.array_equal(found.log_probs_BC, wanted.log_probs_BC)
-    for field in ("tokens_BC", "log_probs_BC"):
-        assert getattr(found, field).shape == getattr(wanted, field).shape
-    np.testing.assert_allclose(found.log_probs_BC[:, :4], wanted.log_probs_BC[:, :4], atol=0.1)
+    np.testing.assert_allclose(found.log_probs_BC[:, :real], wanted.log_probs_BC[:, :real], atol=0.1)
 
 
 def test_banned_words_are_never_continuations() -> None:
