@@ -391,14 +391,14 @@ def quantised(graph: bytes) -> bytes:
     """A graph whose products with weight matrices are in 8 bits, by ONNX Runtime's dynamic quantisation.
 
     Weights have a scale a column and 7 bits, so that no product of pairs overflows 16 bits on processors without VNNI;
-    factors are rounded as they come, with one scale an array. Products with a single column stay as they are.
+    factors are rounded as they come, with one scale an array. Products with a vector stay as they are.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = onnx.load_from_string(graph)
-    columns = {tensor.name: tensor.dims[-1] for tensor in model.graph.initializer if tensor.dims}
-    single = [node.name for node in model.graph.node if node.op_type == "MatMul" and columns.get(node.input[1]) == 1]
+    vectors = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 1 or tensor.dims[-1:] == [1]}
+    excluded = [node.name for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in vectors]
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "int8.onnx"
         quantize_dynamic(
@@ -408,7 +408,7 @@ def quantised(graph: bytes) -> bytes:
             per_channel=True,
             reduce_range=True,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=single,
+            nodes_to_exclude=excluded,
             extra_options={"MatMulConstBOnly": True},
         )
         return file.read_bytes()
