@@ -28,7 +28,8 @@ from nmt.data.words import Range, locate_words, words_between_blanks
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir
-from nmt.translate import Candidate, Translation, Translator, require_attention
+from nmt.translate import Translator, require_attention
+from nmt.translations import word_alignment
 
 Words = tuple[list[Range], list[Range]]
 LINES_AT_ONCE = 1024  # enough for full batches of like length
@@ -103,19 +104,6 @@ class Aligner:
             AlignedPair(one.text, word_alignment(one, shift=self.shift, threshold=self.threshold), one.truncated)
             for one in found
         ]
-
-
-def word_alignment(
-    translation: Translation, candidate: Candidate | None = None, *, shift: int, threshold: float | None = None
-) -> Links:
-    """The links between the words of a line and those of one of its translations, by default the best.
-
-    The translation was made with `keep_weights`; that of a blank line has no links.
-    """
-    one = candidate or translation.candidates[0]
-    if one.weights is None:
-        return frozenset()
-    return link_pieces(one.weights, one.words, translation.src_words, shift=shift, threshold=threshold)
 
 
 def read_input(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nmt.info import RunInfo
     from nmt.plotting import FrequencyRow, LengthRow
     from nmt.run_dir import RunDir
-    from nmt.translate import Translation
+    from nmt.translations import Translation
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -180,8 +180,8 @@ def write_translations(
 ) -> int:
     """Write the translations of each block as soon as it is done; return how many sources were cut.
 
-    `form` is text, tsv or jsonl; `shift` is of alignments, as `nmt.align` has it. A reader that waits for its answer
-    has it before the next block is asked for.
+    `form` is text, tsv or jsonl; `shift` is of alignments, see `nmt.data.links.link_pieces`. A reader that waits for
+    its answer has it before the next block is asked for.
     """
     line = truncated = 0
     for block in blocks:
@@ -202,8 +202,8 @@ def _rows(translation: Translation, line: int, form: str, n_best: int, shift: in
     """Return the output lines for one input line. A tab would be a border of fields in tsv."""
     if form == "text":
         return [translation.text]
-    from nmt.align import word_alignment  # needs torch, as the translations did
     from nmt.data.links import format_links
+    from nmt.translations import word_alignment  # imported already, as the translations were made
 
     links = [word_alignment(translation, one, shift=shift) for one in translation.candidates]
     if form == "jsonl":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from nmt.config import Config, SearchConfig, load_config
-from nmt.data.batching import by_length
+from nmt.data.cutting import by_length
 from nmt.data.text import one_line
-from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
-from nmt.data.words import Range, decode_words, encode_words
-from nmt.errors import NmtError, out_of_memory_told
+from nmt.data.tokenizer import BOS, EOS, Tokenizers
+from nmt.data.words import Range, encode_words
+from nmt.errors import NmtError
 from nmt.model.forced import force
 from nmt.model.memory import keep_freed_memory
 from nmt.model.products import refuse_int8
@@ -22,60 +22,11 @@ from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
 from nmt.model.torch_stepper import TorchStepper
 from nmt.run_dir import RunDir
-from nmt.search import Hypothesis, beam_search, coverage_penalty, length_penalty
+from nmt.search import coverage_penalty, length_penalty
 from nmt.training.checkpoint import load_checkpoint
-
-LOGITS = 2**24  # values of a step over beam and vocabulary, 64 MiB: short lines and a wide beam do not fill memory
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One translation of a sentence. `weights` are [pieces and EOS, source pieces and EOS], or None.
-
-    `words` has the number of each piece's word in `text`, where there are weights. A translation that the length limit
-    cut has no step for EOS.
-    """
-
-    text: str
-    pieces: tuple[str, ...]
-    score: float
-    log_prob: float
-    length_limited: bool
-    weights: Array | None
-    words: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What became of one line. A line without words has an empty translation of score 0 and no source pieces.
-
-    `src_words` has the number of each source piece's word in the line, if weights were kept. `truncated`: the source
-    had more pieces than `max_source` and was cut there.
-    """
-
-    candidates: tuple[Candidate, ...]
-    src_pieces: tuple[str, ...]
-    truncated: bool
-    src_words: tuple[int, ...] = ()
-
-    @property
-    def text(self) -> str:
-        return self.candidates[0].text
-
-    @property
-    def score(self) -> float:
-        return self.candidates[0].score
-
-    @property
-    def log_prob(self) -> float:
-        return self.candidates[0].log_prob
-
-    @property
-    def length_limited(self) -> bool:
-        return self.candidates[0].length_limited
-
-
-_BLANK = Translation((Candidate("", (), 0.0, 0.0, False, None),), (), False)
+from nmt.translations import BANNED, LOGITS, LineTranslator, broken_model
+from nmt.translations import Candidate as Candidate  # for who translates with a run
+from nmt.translations import Translation as Translation
 
 
 @dataclass(frozen=True)
@@ -97,14 +48,15 @@ class Forced:
     truncated: bool = False
 
 
-class Translator:
+class Translator(LineTranslator):
     """A model with its tokenizers and search settings. It searches with the weights that the model has now, not later.
 
-    `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`. With `int8`
-    the search multiplies in 8 bits, on a CPU alone (`nmt.model.products`); forced decoding never does. `checkpoint`
-    and `step` say which file and which update of the training they are of, as long as they come from a file.
+    With `int8` the search multiplies in 8 bits, on a CPU alone (`nmt.model.products`); forced decoding never does.
+    `checkpoint` and `step` say which file and which update of the training they are of, as long as they come from a
+    file.
     """
 
+    stepper: TorchStepper
     checkpoint: Path
     step: int
 
@@ -113,12 +65,9 @@ class Translator:
         alignment_shift: int = 0, int8: bool = False,
     ) -> None:  # fmt: skip
         self.model = model.eval()
-        self.tokenizers = tokenizers
-        self.search = search
-        self.max_source = max_source
-        self.alignment_shift = alignment_shift
         self.int8 = int8
-        self.stepper = TorchStepper(model, (PAD, UNK, BOS), device, int8)
+        stepper = TorchStepper(model, BANNED, device, int8)
+        super().__init__(stepper, tokenizers, search, max_source, alignment_shift)
 
     @classmethod
     def load(
@@ -162,48 +111,6 @@ class Translator:
         translator.checkpoint, translator.step = path, content["state"]["step"]
         return translator
 
-    def translate(
-        self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False,
-        before_each: Callable[[], None] | None = None,
-    ) -> list[Translation]:  # fmt: skip
-        """One translation a line, in order; a line of blanks gives a blank one.
-
-        Sentences are searched for in batches of like length, of at most `batch_tokens` source pieces with padding.
-        `n_best` candidates each. `before_each` is called before each batch, and may end the work by an exception.
-
-        Raises:
-            NmtError: if more candidates are asked for than the beam holds, or memory does not suffice for a batch.
-        """
-        if n_best > self.search.beam_size:
-            raise NmtError(
-                f"{n_best} translations a sentence need a beam of at least {n_best}, and it is "
-                f"{self.search.beam_size}: add --beam {n_best}."
-            )
-        texts = [one_line(line) for line in lines]
-        # Which word a piece belongs to takes ten times as long to find as the pieces: only where weights want it.
-        if keep_weights:
-            encoded = encode_words(self.tokenizers.src, texts)
-        else:
-            encoded = [(ids, []) for ids in self.tokenizers.src.encode(texts)]
-        filled = [place for place, (row, _) in enumerate(encoded) if row and lines[place].strip()]
-        sources = [[*encoded[place][0][: self.max_source], EOS] for place in filled]
-        found: list[list[Hypothesis]] = [[]] * len(filled)
-        most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
-        for batch in by_length([len(source) for source in sources], batch_tokens, most):
-            if before_each is not None:
-                before_each()
-            rows = [sources[place] for place in batch]
-            with out_of_memory_told(lambda: self._too_large(rows, batch_tokens)):  # noqa: B023
-                hypotheses = self._search(rows, n_best, keep_weights)
-            for place, best in zip(batch.tolist(), hypotheses, strict=True):
-                if not best:
-                    raise _broken_model()
-                found[place] = best
-        results = [_BLANK] * len(lines)
-        for line, translation in zip(filled, self._translations(found, [encoded[line] for line in filled])):
-            results[line] = translation
-        return results
-
     def force(
         self,
         pairs: Sequence[tuple[str, str]],
@@ -245,7 +152,7 @@ class Translator:
                 device=self.stepper.device,
             )
             if not np.isfinite(log_probs).all():
-                raise _broken_model()
+                raise broken_model()
             for row, place in enumerate(batch.tolist()):
                 line = filled[place]
                 results[line] = self._forced(encoded[line], float(log_probs[row]), weights[row])
@@ -271,66 +178,6 @@ class Translator:
             float(score),
             max(len(src), len(tgt)) > self.max_source,
         )
-
-    def _too_large(self, sources: list[list[int]], batch_tokens: int) -> str:
-        """What to say of a batch for which memory did not suffice."""
-        return (
-            f"in a batch of {len(sources):,} sentences of up to {max(map(len, sources)):,} pieces with beam "
-            f"{self.search.beam_size} and --batch-tokens {batch_tokens}. Use smaller batches or a smaller beam: "
-            f"--batch-tokens {max(batch_tokens // 2, 1)}, --beam; in training, search.beam_size."
-        )
-
-    def _search(self, sources: list[list[int]], n_best: int, keep_weights: bool) -> list[list[Hypothesis]]:
-        ratio = self.search.max_length_ratio
-        return beam_search(
-            self.stepper,
-            sources,
-            bos=BOS,
-            eos=EOS,
-            beam_size=self.search.beam_size,
-            alpha=self.search.length_penalty,
-            beta=self.search.coverage_penalty,
-            max_lengths=[int(ratio * len(source)) + 10 for source in sources],
-            n_best=n_best,
-            keep_weights=keep_weights,
-        )
-
-    def _translations(
-        self, found: Sequence[Sequence[Hypothesis]], encoded: Sequence[tuple[list[int], list[int]]]
-    ) -> Iterator[Translation]:
-        """The results of sentences from their hypotheses and the pieces of their sources, in order."""
-        # SentencePiece decodes all at once, on all cores: a call costs more than a sentence.
-        ids = [hypothesis.tokens for hypotheses in found for hypothesis in hypotheses]
-        if found and found[0][0].weights is not None:
-            texts = iter(decode_words(self.tokenizers.tgt, ids))
-        else:
-            texts = ((text, []) for text in self.tokenizers.tgt.decode(ids))
-        kept = slice(self.max_source)
-        for hypotheses, (source, words) in zip(found, encoded, strict=True):
-            yield Translation(
-                tuple(self._candidate(hypothesis, *next(texts)) for hypothesis in hypotheses),
-                tuple(self.tokenizers.src.pieces(source[kept])),
-                len(source) > self.max_source,
-                tuple(words[kept]),
-            )
-
-    def _candidate(self, hypothesis: Hypothesis, text: str, words: list[int]) -> Candidate:
-        return Candidate(
-            text,
-            tuple(self.tokenizers.tgt.pieces(hypothesis.tokens)),
-            hypothesis.score,
-            hypothesis.log_prob,
-            hypothesis.length_limited,
-            hypothesis.weights,
-            tuple(words),
-        )
-
-    def stream(
-        self, blocks: Iterable[list[str]], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False
-    ) -> Iterator[list[Translation]]:
-        """The translations of each block of lines as soon as they are there, in order."""
-        for block in blocks:
-            yield self.translate(block, n_best, batch_tokens, keep_weights)
 
 
 def longest_source(config: Config) -> int:
@@ -368,13 +215,6 @@ def require_attention(config: Config, run: RunDir) -> None:
             f"{run.path}: a model of kind none has no attention, so nothing tells where it looked. Name a run of kind "
             "bahdanau or luong with --run."
         )
-
-
-def _broken_model() -> NmtError:
-    return NmtError(
-        "The model gives no finite probability to any word: its weights are broken. Name an earlier checkpoint "
-        "(--checkpoint)."
-    )
 
 
 def restore_weights(model: Seq2Seq, weights: dict[str, torch.Tensor], path: Path) -> None:

@@ -10,7 +10,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from nmt.cli import aligning, attending, averaging, comparing, inspecting, training, translating  # noqa: F401, they register their commands
+from nmt.cli import (  # noqa: F401, they register their commands
+    aligning,
+    attending,
+    averaging,
+    comparing,
+    exporting,
+    inspecting,
+    training,
+    translating,
+)
 from nmt.cli.app import app
 
 __all__ = ["app", "main"]

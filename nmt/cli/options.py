@@ -17,6 +17,7 @@ from nmt.failures import say
 
 if TYPE_CHECKING:
     from nmt.config import SearchConfig
+    from nmt.exported import ExportedModel
     from nmt.reporting import Reporter
     from nmt.run_dir import RunDir
     from nmt.translate import Translator
@@ -72,6 +73,12 @@ RunOption = Annotated[
     Path | None,
     typer.Option(
         "--run", parser=named_path, metavar="DIR", help="Folder of the run. [default: the newest under runs/]"
+    ),
+]
+ModelOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--model", parser=named_path, metavar="DIR", help="Folder of an exported model (nmt export), instead of a run."
     ),
 ]
 TextsArgument = Annotated[
@@ -156,13 +163,14 @@ def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Mapping[str, 
             )
 
 
-def refuse_run_files(outputs: Mapping[str, Path | None], *runs: RunDir | None) -> None:
+def refuse_run_files(outputs: Mapping[str, Path | None], *runs: RunDir | ExportedModel | None) -> None:
     """Refuse an output, by its option, that would replace what a run is made of; a run's other folders may hold it."""
     for run in runs:
         for option, path in outputs.items():
             if run is not None and path is not None and run.needs(path):
+                what = "run" if hasattr(run, "checkpoints") else "model"
                 raise typer.BadParameter(
-                    f"{str(path)!r} is a part of the run {run.path}; name another file.", param_hint=f"'{option}'"
+                    f"{str(path)!r} is a part of the {what} {run.path}; name another file.", param_hint=f"'{option}'"
                 )
 
 
@@ -177,6 +185,16 @@ def open_run(path: Path | None) -> RunDir:
     return run
 
 
+def open_model(path: Path, int8: bool) -> ExportedModel:
+    """Return the exported model in that folder, one in 8 bits if that is asked for."""
+    from nmt.exported import ExportedModel
+
+    model = ExportedModel.open(path)
+    if int8 and model.settings.precision != "int8":
+        raise NmtError(f"{path}: this model was exported in float32. Leave --int8 out, or export it with --int8.")
+    return model
+
+
 def search_settings(
     run: RunDir,
     beam: int | None = None,
@@ -189,17 +207,33 @@ def search_settings(
     Raises:
         NmtError: if a coverage penalty is asked of a model without attention.
     """
-    from nmt.config import load_config, search_with
+    from nmt.config import load_config
 
     config = load_config(str(run.config))
-    if coverage_penalty and config.model.decoder.kind == "none":
-        raise NmtError(f"{run.path}: a model of kind none has no attention that a coverage penalty could be taken of.")
-    changes: dict[str, object] = {"beam_size": beam if beam is not None else max(config.search.beam_size, n_best)}
+    kind = config.model.decoder.kind
+    return changed_search(run.path, config.search, kind, beam, length_penalty, coverage_penalty, n_best)
+
+
+def changed_search(
+    path: Path,
+    search: SearchConfig,
+    kind: str,
+    beam: int | None,
+    length_penalty: float | None,
+    coverage_penalty: float | None,
+    n_best: int,
+) -> SearchConfig:
+    """As `search_settings`, of the model in a folder by its own settings and the kind of its decoder."""
+    from nmt.config import search_with
+
+    if coverage_penalty and kind == "none":
+        raise NmtError(f"{path}: a model of kind none has no attention that a coverage penalty could be taken of.")
+    changes: dict[str, object] = {"beam_size": beam if beam is not None else max(search.beam_size, n_best)}
     if length_penalty is not None:
         changes["length_penalty"] = length_penalty
     if coverage_penalty is not None:
         changes["coverage_penalty"] = coverage_penalty
-    return search_with(config.search, changes)
+    return search_with(search, changes)
 
 
 def load_translator(run: RunDir, checkpoint: Path | None, device: str, search: SearchConfig, int8: bool) -> Translator:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -18,12 +19,15 @@ from nmt.cli.options import (
     InputOption,
     Int8Option,
     LengthPenaltyOption,
+    ModelOption,
     OutputOption,
     RunOption,
     SplitOption,
     TextsArgument,
+    changed_search,
     load_translator,
     named_path,
+    open_model,
     open_run,
     refuse_overwriting,
     refuse_run_files,
@@ -31,6 +35,9 @@ from nmt.cli.options import (
     standard_output,
     text_input,
 )
+
+if TYPE_CHECKING:
+    from nmt.translations import LineTranslator
 
 
 class Format(str, Enum):
@@ -52,6 +59,7 @@ FormatOption = Annotated[
 def translate(
     texts: TextsArgument = None,
     run: RunOption = None,
+    model: ModelOption = None,
     input_file: InputOption = None,
     output: OutputOption = None,
     beam: BeamOption = None,
@@ -70,6 +78,7 @@ def translate(
     nmt translate "The old dog sleeps."
     nmt translate --input news.en --output news.de --beam 10
     tail -f chat.en | nmt translate --format tsv
+    nmt translate --model exports/bahdanau "The old dog sleeps."
 
     \b
     --format text    one translation a line
@@ -93,11 +102,9 @@ def translate(
     from nmt.reporting import too_long
     from nmt.run_dir import replacing
 
-    opened = open_run(run)
-    refuse_run_files({"--output": output}, opened)
+    load = _loader(model, run, output, checkpoint, device, int8, (beam, length_penalty, coverage_penalty, n_best))
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
-        search = search_settings(opened, beam, length_penalty, coverage_penalty, n_best)
-        translator = load_translator(opened, checkpoint, device, search, int8)
+        translator = load()
         with replacing(output) if output is not None else standard_output() as out:
             blocks = read_blocks(stream, name)
             weighed = form is not Format.text
@@ -106,6 +113,31 @@ def translate(
             truncated = write_translations(results, out, form.value, n_best, translator.alignment_shift, told)
         if truncated:
             reporter.warning(too_long(truncated))
+
+
+def _loader(
+    model: Path | None,
+    run: Path | None,
+    output: Path | None,
+    checkpoint: Path | None,
+    device: str,
+    int8: bool,
+    search: tuple[int | None, float | None, float | None, int],
+) -> Callable[[], LineTranslator]:
+    """Open the run or the exported model, refuse what does not go with it, and return what loads it."""
+    if model is None:
+        opened = open_run(run)
+        refuse_run_files({"--output": output}, opened)
+        return lambda: load_translator(opened, checkpoint, device, search_settings(opened, *search), int8)
+    for option, value in (("--run", run), ("--checkpoint", checkpoint)):
+        if value is not None:
+            raise typer.BadParameter(f"give either --model or {option}.", param_hint=f"'{option}'")
+    if device not in ("auto", "cpu"):
+        raise typer.BadParameter("an exported model runs on the CPU; name a run with --run.", param_hint="'--device'")
+    exported = open_model(model, int8)
+    refuse_run_files({"--output": output}, exported)
+    own = exported.settings
+    return lambda: exported.translator(changed_search(exported.path, own.search, own.kind, *search))
 
 
 def _format(form: Format | None, n_best: int, beam: int | None) -> Format:

@@ -6,20 +6,19 @@ between pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nmt.data.cutting import Indices as Indices
+from nmt.data.cutting import cut_batches
 from nmt.data.sampling import SubwordSampling
 from nmt.data.store import EncodedCorpus, Ids
 from nmt.data.tokenizer import BOS, EOS, PAD
-
-Indices = npt.NDArray[np.int64]
 
 
 class EncodedPairs(Protocol):
@@ -146,23 +145,6 @@ def _alignment(corpus: EncodedPairs, pairs: Indices) -> Alignment | None:
     )
 
 
-def cut_batches(order: Indices, widths: Indices, batch_tokens: int) -> list[Indices]:
-    """Cuts a sequence of pairs into batches with sentences x longest width at most `batch_tokens`.
-
-    A pair wider than the budget makes a batch of its own.
-    """
-    batches: list[Indices] = []
-    start, longest = 0, 0
-    for place, width in enumerate(widths[order].tolist()):
-        longest = max(longest, width)
-        if place > start and (place - start + 1) * longest > batch_tokens:
-            batches.append(order[start:place])
-            start, longest = place, width
-    if start < len(order):
-        batches.append(order[start:])
-    return batches
-
-
 def widths_of(corpus: EncodedPairs) -> Indices:
     """The longer side of each pair in pieces, EOS counted: what a pair costs of the token budget."""
     return np.maximum(corpus.src_lengths, corpus.tgt_lengths).astype(np.int64) + 1
@@ -216,10 +198,3 @@ def in_order(corpus: EncodedCorpus, batch_tokens: int) -> Iterator[Batch]:
     order = np.lexsort((corpus.src_lengths, corpus.tgt_lengths))
     for pairs in cut_batches(order, widths_of(corpus), batch_tokens):
         yield make_batch(corpus, pairs)
-
-
-def by_length(lengths: Sequence[int], batch_tokens: int, most: int) -> list[Indices]:
-    """Numbers of sentences, longest first, cut into batches under the budget and of at most `most`: for translation."""
-    widths = np.asarray(lengths, dtype=np.int64)
-    batches = cut_batches(np.argsort(-widths, kind="stable"), widths, batch_tokens)
-    return [batch[start : start + most] for batch in batches for start in range(0, len(batch), most)]

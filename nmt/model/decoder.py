@@ -153,7 +153,7 @@ class BahdanauDecoder(Decoder):
 
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         before_NH = self.rnn.top(state.hidden)
-        query_BKH = before_NH.view(len(memory.mask_BS), -1, before_NH.shape[-1])
+        query_BKH = before_NH.view(memory.mask_BS.shape[0], -1, before_NH.shape[-1])
         coverage_NS = state.coverage_NS
         coverage_BKS = None if coverage_NS is None else coverage_NS.view(*query_BKH.shape[:2], -1)
         weights_BKS = masked_softmax(self.attention(query_BKH, memory.keys_BSA, coverage_BKS), memory.mask_BS)
@@ -238,7 +238,7 @@ class LuongDecoder(Decoder):
         state = super().init_state(memory)
         if not self.input_feeding:
             return state
-        feed_NR = memory.annotations_BSE.new_zeros(len(memory.mask_BS), self.readout_size)
+        feed_NR = memory.annotations_BSE.new_zeros(memory.mask_BS.shape[0], self.readout_size)
         return replace(state, feed_NR=feed_NR)
 
     def read_out(self, states_BKH: Tensor, steps_K: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
@@ -256,7 +256,7 @@ class LuongDecoder(Decoder):
         parts = (embedded_ND,) if state.feed_NR is None else (embedded_ND, state.feed_NR)
         hidden = self.rnn.step(parts, state.hidden)
         top_NH = self.rnn.top(hidden)
-        states_BKH = top_NH.view(len(memory.mask_BS), -1, top_NH.shape[-1])
+        states_BKH = top_NH.view(memory.mask_BS.shape[0], -1, top_NH.shape[-1])
         steps_K = torch.full((states_BKH.shape[1],), state.steps + 1, device=top_NH.device)
         readout_BKR, weights_BKS = self.read_out(states_BKH, steps_K, memory)
         readout_NR = readout_BKR.flatten(0, 1)
@@ -322,7 +322,7 @@ class PlainDecoder(Decoder):
         return embedded_BKD, memory.summary_BE.unsqueeze(1).expand(-1, embedded_BKD.shape[1], -1)
 
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
-        embedded_BKD = embedded_ND.view(len(memory.mask_BS), -1, embedded_ND.shape[-1])
+        embedded_BKD = embedded_ND.view(memory.mask_BS.shape[0], -1, embedded_ND.shape[-1])
         parts = tuple(part.flatten(0, 1) for part in self.cell_input(embedded_BKD, memory))
         hidden = self.rnn.step(parts, state.hidden)
         return self.rnn.top(hidden), DecoderState(hidden, state.steps + 1), embedded_ND[:, :0]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.data.batching import TrainingBatches, by_length, cut_batches, in_order, make_batch
+from nmt.data.batching import TrainingBatches, in_order, make_batch
+from nmt.data.cutting import by_length, cut_batches
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.data.tokenizer import BOS, EOS, PAD
 
