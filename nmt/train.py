@@ -28,7 +28,7 @@ from nmt.data.text import one_line, write_lines
 from nmt.doubts import doubt_of_training
 from nmt.errors import NmtError, UnwritableError, is_full, out_of_memory_told, unwritable
 from nmt.evaluate import EvaluationResult, evaluate_split
-from nmt.model.memory import keep_freed_memory
+from nmt.model.memory import keep_freed_memory, limit_shape_caches
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.prepare import PreparedData, prepare
 from nmt.reporting import Reporter
@@ -77,6 +77,7 @@ def train(
             reporter.warning("training.alignment_weight is 0: data.train_alignments guides nothing.")
         data = prepare(config, run.cache_root, reporter)
         if device.type == "cpu":
+            limit_shape_caches()
             keep_freed_memory()  # from here on: what preparing needed is given back
         if resume:
             check_data(run, data.report, data.tokenizer_dir, moved, reporter)

@@ -48,7 +48,7 @@ from nmt.errors import NmtError
 from nmt.model import gemm
 from nmt.model.attention import AdditiveScore
 from nmt.model.decoder import Decoder
-from nmt.model.memory import keep_freed_memory
+from nmt.model.memory import keep_freed_memory, limit_shape_caches
 from nmt.model.seq2seq import build_model
 from nmt.reporting import SilentReporter
 from nmt.training.loop import Training
@@ -186,7 +186,8 @@ class Trainer:
     def __init__(self, config: Config) -> None:
         self.device = choose_device(config.training.device)
         if self.device.type == "cpu":
-            keep_freed_memory()  # as `nmt train` does
+            limit_shape_caches()
+            keep_freed_memory()  # both as `nmt train` does
         torch.manual_seed(1)
         self.model = build_model(config.model, VOCABULARY, VOCABULARY).to(self.device)
         nothing = cast(Any, None)  # the data, the run's folder and its metrics: no update uses them

@@ -1,13 +1,25 @@
-"""Memory that a loop of large arrays frees is kept for the next round."""
+"""Memory of training on a CPU: what is freed is kept for the next round, what is kept of each shape has a limit."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # names of settings, from malloc.h
 _KEPT = 2**31 - 1  # bytes: as many as mallopt can be told
 _RESERVE = 64 * 2**20
+_SHAPES = 32
+
+
+def limit_shape_caches() -> None:
+    """Lets oneDNN, and torch's layer over it, keep what they work out for a new shape of a product for 32 shapes each.
+
+    That is up to a few MB for each of 1,024 shapes by default: GBs where the batches have all sizes. Made anew it takes
+    less time than the product. Both look at their variable once, at their first product.
+    """
+    for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(variable, str(_SHAPES))
 
 
 def keep_freed_memory() -> bool:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 LOOP = """
 import resource
@@ -29,3 +30,30 @@ def test_freed_arrays_are_not_asked_of_the_system_again() -> None:
     first, later = map(int, done.stdout.split())
     assert first > 1000  # pages of 4 KiB or larger ones
     assert later < first / 100
+
+
+SHAPES = """
+import sys
+import torch
+from nmt.model.memory import limit_shape_caches
+if sys.argv[1] == "limited":
+    limit_shape_caches()
+multiply, weight = torch.ops.mkldnn._linear_pointwise, torch.randn(512, 256)
+def size():
+    return int(open("/proc/self/statm").read().split()[1]) * 4 // 1024
+multiply(torch.randn(600, 256), weight, None, "none", [], "")
+before = size()
+for rows in range(200, 600):
+    multiply(torch.randn(rows, 256), weight, None, "none", [], "")
+print(size() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+def test_products_of_many_shapes_keep_little() -> None:
+    kept = {}
+    for how in ("limited", "as it is"):
+        done = subprocess.run([sys.executable, "-c", SHAPES, how], capture_output=True, text=True, check=True)
+        kept[how] = int(done.stdout)
+    assert kept["limited"] < 0.5 * kept["as it is"], f"MiB: {kept}"
