@@ -257,7 +257,7 @@ class Bound:
             for (rows, _, _), (x, w, g, *_) in zip(shapes, self.arrays, strict=True):
                 gemm.product(x[:rows], w.t())
                 gemm.product(g[:rows], w)
-                gemm.weight_gradient(g[:rows], x[:rows])
+                gemm.product(x[:rows].t(), g[:rows])
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------
