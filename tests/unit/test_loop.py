@@ -14,7 +14,7 @@ import torch
 from models import small_model
 
 from nmt.config import TrainingConfig
-from nmt.data.batching import Batch, TrainingBatches
+from nmt.data.batching import Batch, Deal, TrainingBatches
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.errors import NmtError
 from nmt.reporting import SilentReporter
@@ -23,6 +23,7 @@ from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, load_
 from nmt.training.likelihood import likelihood
 from nmt.training.loop import Training
 from nmt.training.metrics import MetricsWriter, read_metrics
+from nmt.training.processes import Processes
 from nmt.training.readings import Readings
 from nmt.training.signals import Stopped
 
@@ -377,10 +378,10 @@ def test_the_likelihood_is_the_mean_over_real_tokens(batches: TrainingBatches) -
 
 
 def first_epoch(batches: TrainingBatches) -> Iterator[Batch]:
-    for epoch, _, batch in batches.from_position(0, 0):
+    for epoch, _, portion in batches.from_position(0, 0):
         if epoch > 0:
             return
-        yield batch
+        yield portion.parts[0]
 
 
 @pytest.mark.parametrize("stop", [4, 12])
@@ -458,3 +459,40 @@ def test_a_best_checkpoint_of_another_step_is_put_right_or_given_up(tmp_path: Pa
     assert not best_is_missing(trainer.run, state)
     assert load_checkpoint(trainer.run.best)["state"]["step"] == 10
     assert best_is_missing(trainer.run, state | {"best_step": 4})
+
+
+def test_an_update_from_parts_is_the_update_from_the_whole(tmp_path: Path, batches: TrainingBatches) -> None:
+    found = {}
+    for parts in (1, 3):
+        dealt = TrainingBatches(batches.corpus, 120 // parts, seed=1, deal=Deal(parts=parts))
+        trainer = Trainer(tmp_path / str(parts), dealt, accumulate=parts, log_every=1)
+        trainer.fit()
+        lines = [line for line in read_metrics(trainer.run.metrics) if "train/loss" in line]
+        losses = [(line["train/loss"], line["train/gradient_norm"]) for line in lines]
+        found[parts] = losses, [parameter.detach() for parameter in trainer.model.parameters()]
+    np.testing.assert_allclose(found[3][0], found[1][0], rtol=1e-5)
+    for ours, whole in zip(found[3][1], found[1][1], strict=True):
+        torch.testing.assert_close(ours, whole, rtol=1e-4, atol=1e-5)
+
+
+class Other(Processes):
+    """As if there were another process, whose part of the gradient is no number at some updates."""
+
+    def __init__(self, bad: int) -> None:
+        self.bad, self.updates = bad, 0
+
+    def summed(self, parameters: Sequence[Any], values: torch.Tensor) -> torch.Tensor:
+        self.updates += 1
+        if self.updates == self.bad:
+            parameters[0].grad[0] = float("nan")
+        return values
+
+
+def test_a_gradient_of_another_process_that_is_no_number_is_left_out_here_too(
+    tmp_path: Path, batches: TrainingBatches
+) -> None:
+    trainer = Trainer(tmp_path / "run", batches, max_steps=1)
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    trainer.training.processes = Other(bad=1)
+    assert trainer.fit().skipped == 1
+    assert all(map(torch.equal, before, trainer.model.parameters()))
