@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from nmt.errors import NmtError
-from nmt.training.processes import SINGLE, Elsewhere, Place, Processes, joined, place_of
+from nmt.training.processes import SINGLE, Elsewhere, Group, Place, Processes, joined, place_of
 
 GIVEN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1",
@@ -45,3 +46,14 @@ def test_all_processes_take_equally_many_turns_and_share_the_items(count: int, i
     assert len({len(turn) for turn in turns}) == 1
     in_order = [item for turn in zip(*turns) for item in turn if item is not None]
     assert in_order == list(range(items))
+
+
+def test_each_process_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = object.__new__(Group)
+    group.place = Place(0, 4, 0, 4)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert group.placed(torch.device("cpu")) == torch.device("cpu")
+    with pytest.raises(NmtError, match=r"4 processes were started here, and torch sees 1 GPU: each process needs"):
+        group.placed(torch.device("cuda"))
+    with pytest.raises(NmtError, match=r"training\.device is cuda:1, one GPU for 4 processes"):
+        group.placed(torch.device("cuda:1"))
