@@ -191,7 +191,7 @@ def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any
             f"finished: {state.finished}. Score what it ended with: nmt eval --run {run.quoted} --checkpoint "
             f"{shlex.quote(str(path))}. Or go on with a larger training.{limit} (--resume, --set)."
         )
-    make_last(run, path)
+    make_last(run, path, training.state.step)
     if best_is_missing(run, content["state"]):
         reporter.warning(
             f"{run.best}: the best checkpoint, of step {state.best_step:,}, is not there any more. The next "
