@@ -71,11 +71,12 @@ def train(
         path = run_dir or _default_run(config)
     if not resume:
         RunDir(path).refuse_existing()  # before the heavy imports: told at once
+    before = RunDir(path).settings_stamp()
     with ConsoleReporter() as reporter:
         try:
             result = _train(settings, path, resume, checkpoint, reporter)
         except (KeyboardInterrupt, SystemExit):  # when no update is under way: that would be finished, and saved
-            reporter.info(_what_is_kept(RunDir(path)))
+            reporter.info(_what_is_kept(RunDir(path), before))
             raise
     if result is not None:
         show_evaluation(result, RunDir(path))
@@ -85,14 +86,14 @@ def _default_run(config: str) -> Path:
     return Path("runs") / Path(config).stem
 
 
-def _what_is_kept(run: RunDir) -> str:
-    """Say what an interruption has not taken, and how to go on."""
+def _what_is_kept(run: RunDir, before: tuple[int, int] | None) -> str:
+    """Say what an interruption has not taken, and how to go on; `before`: of the settings when the command began."""
     from nmt.run_dir import read_json_object
 
-    if not run.config.exists():
-        return (
-            "nothing has been trained yet, so nothing is lost: give the same command again. Data once prepared is kept."
-        )
+    now = run.settings_stamp()
+    if now == before:  # meta.json and config.yaml, if any, know nothing of this command and its options
+        kept = "nothing has been trained yet, so nothing" if now is None else "nothing that was saved"
+        return f"{kept} is lost: give the same command again. Data once prepared is kept."
     if read_json_object(run.meta).get("finished"):
         return f"the model is trained and saved; what is missing is its score: nmt eval --run {run.quoted}"
     return f"nothing that was saved is lost. Go on with: nmt train --resume --run-dir {run.quoted}"
