@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from nmt.config import Config, plain_settings
 from nmt.config_data import FILE_KEYS
-from nmt.data.report import SPLITS, other_texts
+from nmt.data.report import SPLITS, other_texts, tells_texts
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, read_json_object
@@ -21,7 +22,8 @@ _FREE = ("tokenizer.sampling_alpha", "model.dropout")  # parts of these that are
 _OTHER_ORDER = "the rest of this epoch comes in other batches: some pairs twice, others not at all"
 _OTHER_SCORES = "scores of dev from here on do not compare with earlier ones, the best one among them"
 # Where the text lies may change; that it is the same text is seen from its checksums.
-_PLACES = (*(f"data.{split}" for split in SPLITS), "data.train_alignments")
+_ALIGNMENTS = "data.train_alignments"
+_PLACES = (*(f"data.{split}" for split in SPLITS), _ALIGNMENTS)
 # The product of these is what an update's batch is cut by.
 _PROCESSES = "processes"
 _SHARES = ("training.batch_tokens", "training.accumulate", _PROCESSES)
@@ -86,22 +88,37 @@ def _pieces(config: Config, processes: object) -> int:
 
 def _refuse_missing(config: Config, run: RunDir) -> None:
     """Refuse to go on without the files of the data, naming the settings that say where they lie."""
-    files = [(path, file) for path, file in _files(plain_settings(config)["data"], "data") if not Path(file).exists()]
-    if files:
+    found = [(path, f"{path}: {file}", _absence(file)) for path, file in _files(plain_settings(config)["data"], "data")]
+    missing = [(path, line + absence) for path, line, absence in found if absence is not None]
+    if missing:
+        what = "FOLDER" if missing[0][0].endswith(".hub") else "FILE"
         raise NmtError(
             f"{run.path}: files of this run's data are not there:\n  "
-            + "\n  ".join(f"{path}: {file}" for path, file in files)
+            + "\n  ".join(line for _, line in missing)
             + f"\nPut them back, or say where they lie now: nmt train --resume --run-dir {run.quoted} --set "
-            f"{files[0][0]}=FILE. What counts is that their text is the same."
+            f"{missing[0][0]}={what}. What counts is that their text is the same."
         )
 
 
+def _absence(file: str) -> str | None:
+    """Return what to say of a file that cannot be seen, nothing more where it is not there; None if it is there."""
+    try:
+        os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return f" ({error.strerror})"
+    return None
+
+
 def _files(tree: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the value of each setting that names a file of the data."""
+    """Yield the path and the value of each setting that names a file of the data, or a folder in the hub's layout."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(value, dict | list | tuple):
             yield from _files(value, f"{path}.{key}")
-        elif key in (*FILE_KEYS, "train_alignments") and value is not None:
+        elif value is None:
+            continue
+        elif key in (*FILE_KEYS, "train_alignments") or (key == "hub" and os.path.isabs(value)):
             yield f"{path}.{key}", value
 
 
@@ -121,7 +138,7 @@ def check_data(
         NmtError: naming each text that is another one, or the vocabulary.
     """
     before = read_json_object(run.data_report)
-    if not all(isinstance(before.get(split), dict) for split in ("train", "dev")):
+    if not tells_texts(before):
         raise NmtError(
             f"{run.data_report}: it does not say what text this run began with, so nobody can tell whether it is the "
             "same. Put the file back, or train a new run with another --run-dir."
@@ -131,7 +148,7 @@ def check_data(
     others += [
         split
         for split in SPLITS
-        if "checksum" not in (before.get(split) or {}) and any(_is_part(path, (f"data.{split}",)) for path, _ in moved)
+        if "checksum" not in (before.get(split) or {}) and any(_is_part(path, _places(split)) for path, _ in moved)
     ]
     if others:
         lines = dict.fromkeys(line for other in others for line in _told(other, moved, report))
@@ -155,12 +172,16 @@ def _is_copy(copy: Path, file: Path) -> bool:
     return copy.is_file() and copy.read_bytes() == file.read_bytes()
 
 
+def _places(split: str) -> tuple[str, ...]:
+    """Return the settings that say where a split lies."""
+    return (f"data.{split}", _ALIGNMENTS) if split == "train" else (f"data.{split}",)
+
+
 def _told(other: str, moved: Sequence[Change], report: dict[str, Any]) -> list[str]:
     """Return a line for each setting by which a text that differs, such as `dev.tgt`, was given."""
     split, _, side = other.partition(".")
-    places = [(path, text) for path, text in moved if _is_part(path, (f"data.{split}",))]
-    if split == "train" and not side:
-        places += [(path, text) for path, text in moved if path == "data.train_alignments"]
+    keys = (f"data.{split}",) if side else _places(split)
+    places = [(path, text) for path, text in moved if _is_part(path, keys)]
     of_side = [(path, text) for path, text in places if path.rpartition(".")[2] == side] if side else []
     if places:
         return [text for _, text in of_side or places]

@@ -80,7 +80,8 @@ def unwritable(
         if error.errno == errno.ENOSPC and not special:
             reason += f" ({room(place, needed)})"
     elif error.errno in _FORBIDDEN:
-        remedy = f"Make {'that file and ' * os.path.isfile(place)}its folder writable"
+        where = "that folder" if os.path.isdir(place) else f"{'that file and ' * os.path.isfile(place)}its folder"
+        remedy = f"Make {where} writable"
     return UnwritableError(f"{place}: {what}: {reason}", remedy)
 
 
@@ -97,7 +98,7 @@ def room(path: str | os.PathLike[str], needed: int | None = None) -> str:
 
 
 def _bytes(count: int) -> str:
-    for unit, size in (("MB", 1e6), ("kB", 1e3)):
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
     return f"{count} bytes"

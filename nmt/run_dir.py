@@ -95,6 +95,14 @@ class RunDir:
         """The text of the batch at which training gave up for want of a finite gradient."""
         return self.path / "failed_batch.tsv"
 
+    def settings_stamp(self) -> tuple[int, int] | None:
+        """Return what is another whenever config.yaml has been written anew; None where there is none."""
+        try:
+            status = self.config.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
     @property
     def quoted(self) -> str:
         """The folder as a shell takes it, for the commands in messages."""

@@ -113,20 +113,26 @@ def _way_on_told(run: RunDir) -> Iterator[None]:
     Raises:
         NmtError: in place of the one that advises to write elsewhere, which a run that has begun cannot do.
     """
+    before = run.settings_stamp()
     try:
         yield
     except OSError as error:
         if not is_full(error):
             raise
-        raise _then(run, unwritable(error.filename or "a file of this training", error)) from error
+        what = "cannot be written" if error.filename else "a file of this training cannot be written"
+        raise _then(run, before, unwritable(error.filename or run.path, error, what=what)) from error
     except UnwritableError as error:
-        raise _then(run, error) from error
+        raise _then(run, before, error) from error
 
 
-def _then(run: RunDir, error: UnwritableError) -> NmtError:
-    if run.config.exists():
-        return error.then(f"go on with: nmt train --resume --run-dir {run.quoted}")
-    return error.then("give the same command again; nothing has been trained yet. Or choose another --run-dir.")
+def _then(run: RunDir, before: tuple[int, int] | None, error: UnwritableError) -> NmtError:
+    """The message with the way on, which until config.yaml is this command's is the command with all its options."""
+    now = run.settings_stamp()
+    if now is None:
+        return error.then("give the same command again; nothing has been trained yet. Or choose another --run-dir.")
+    if now == before:
+        return error.then("give the same command again.")
+    return error.then(f"go on with: nmt train --resume --run-dir {run.quoted}")
 
 
 def _lock(run: RunDir, lock: ExitStack, reporter: Reporter) -> None:
@@ -151,7 +157,8 @@ def _fit(
     state = training.state
     metrics: MetricsWriter = NoMetrics()
     if processes.first:
-        _describe(run, config, data, command, processes)  # not before: a checkpoint refused leaves the run as it was
+        # Not before: a checkpoint that is refused leaves the run as it was.
+        _describe(run, config, data, command, processes, state.finished)
         if resume:
             run.clear_after(state.step)
         step = state.step if found is not None else None
@@ -237,7 +244,7 @@ def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any
             f"finished: {state.finished}. Score what it ended with: nmt eval --run {run.quoted} --checkpoint "
             f"{shlex.quote(str(path))}. Or go on with a larger training.{limit} (--resume, --set)."
         )
-    make_last(run, path)
+    make_last(run, path, state.step)
     if best_is_missing(run, content["state"]):
         reporter.warning(
             f"{run.best}: the best checkpoint, of step {state.best_step:,}, is not there any more. The next "
@@ -283,6 +290,10 @@ class _Watch:
     def end(self) -> None:
         """Raises BrokenOff if a signal has come."""
         self._signals.check()
+        self.close()
+
+    def close(self) -> None:
+        """Ends what is shown."""
         if self._shown:
             self._reporter.progress(self._task, self._done, self._done)
 
@@ -315,6 +326,7 @@ class Validation:
         with out_of_memory_told(self._too_large):
             values = likelihood(self.model, watch.over(batches), self.device, self.processes)
         if not math.isfinite(values["dev/loss"]):
+            watch.close()
             return values  # the training loop gives up; there is nothing to translate with
         translations = self._translate(watch)
         watch.end()
@@ -366,7 +378,9 @@ class Validation:
                 self.metrics.figure(step, f"attention/{number}", figure)
 
 
-def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str], processes: Processes) -> None:
+def _describe(
+    run: RunDir, config: Config, data: PreparedData, command: Sequence[str], processes: Processes, finished: str
+) -> None:  # fmt: skip
     """Writes what the run is made of: settings, versions, data report, tokenizer."""
     write_atomic(run.data_report, json.dumps(data.report, indent=2, ensure_ascii=False) + "\n")
     for file in sorted(data.tokenizer_dir.glob("*.model")):
@@ -382,6 +396,7 @@ def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence
         "processes": processes.count,
         "git_commit": _git_commit(),
         "seed": config.training.seed,
+        "finished": finished,  # not what an earlier training of this run left, which goes on
     }
     starts = meta.get("starts")
     meta["starts"] = [*(starts if isinstance(starts, list) else []), {"time": _now(), "command": list(command)}]

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -145,8 +145,11 @@ class Trials:
         while command.process.is_alive() and not (run / "checkpoints" / "last.pt").exists():
             time.sleep(0.001)
         os.kill(command.process.pid, signal.SIGSTOP)  # it would be over before
-        with made_read_only(run / part):
-            os.kill(command.process.pid, signal.SIGCONT)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(made_read_only(run / part))
+            finally:  # a process that stays stopped would never end
+                os.kill(command.process.pid, signal.SIGCONT)
             self.judge(name, code := command.wait(), run)
         self.check(name, code == 1, f"nothing came of it: exit code {code}")
         self.judge_resumed(name, run)
@@ -157,7 +160,8 @@ def is_advice(message: str, run: Path) -> bool:
     how = "and give the same command again"
     if (run / "config.yaml").exists():
         how = f"and go on with: nmt train --resume --run-dir {run}"
-    remedy = r"are free[);].*\. Free (?:space on that disk|disk space)\b|\. Make (?:that file and )?its folder writable"
+    writable = r"Make (?:that folder|(?:that file and )?its folder) writable"
+    remedy = rf"are free\)\. Free space on that disk\b|\. {writable}"
     return re.search(rf"(?:{remedy}).*, {re.escape(how)}", message) is not None
 
 

@@ -93,12 +93,13 @@ def _train_and_show(
     from nmt.console import ConsoleReporter, show_evaluation
     from nmt.run_dir import RunDir
 
+    before = RunDir(path).settings_stamp()
     with ConsoleReporter() as reporter:
         try:
             result = _train(settings, path, resume, checkpoint, reporter, processes)
         except (KeyboardInterrupt, SystemExit):  # when no update is under way: that would be finished, and saved
             if processes.first:
-                reporter.info(_what_is_kept(RunDir(path)))
+                reporter.info(_what_is_kept(RunDir(path), before))
             raise
     if result is not None:
         show_evaluation(result, RunDir(path))
@@ -108,14 +109,14 @@ def _default_run(config: str) -> Path:
     return Path("runs") / Path(config).stem
 
 
-def _what_is_kept(run: RunDir) -> str:
-    """Say what an interruption has not taken, and how to go on."""
+def _what_is_kept(run: RunDir, before: tuple[int, int] | None) -> str:
+    """Say what an interruption has not taken, and how to go on; `before`: of the settings when the command began."""
     from nmt.run_dir import read_json_object
 
-    if not run.config.exists():
-        return (
-            "nothing has been trained yet, so nothing is lost: give the same command again. Data once prepared is kept."
-        )
+    now = run.settings_stamp()
+    if now == before:  # meta.json and config.yaml, if any, know nothing of this command and its options
+        kept = "nothing has been trained yet, so nothing" if now is None else "nothing that was saved"
+        return f"{kept} is lost: give the same command again. Data once prepared is kept."
     if read_json_object(run.meta).get("finished"):
         return f"the model is trained and saved; what is missing is its score: nmt eval --run {run.quoted}"
     return f"nothing that was saved is lost. Go on with: nmt train --resume --run-dir {run.quoted}"

@@ -162,6 +162,13 @@ def _numbers(numbers: Sequence[int], unit: str) -> str:
     return f"{unit}{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
 
 
+def tells_texts(report: dict[str, Any]) -> bool:
+    """Tell whether a data report, which may be damaged, has the parts that `other_texts` compares."""
+    parts = [report.get(split) for split in SPLITS if split != "test" or report.get(split) is not None]
+    inner = ("src", "tgt", "alignments")
+    return all(isinstance(part, dict) and all(isinstance(part.get(key, {}), dict) for key in inner) for part in parts)
+
+
 def other_texts(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return what is another text in the second of two reports: `train.src`, or `train` where the side is not known.
 

@@ -15,13 +15,14 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from nmt.errors import NmtError, is_out_of_memory, room, unwritable
+from nmt.errors import NmtError, UnwritableError, is_out_of_memory, unwritable
 from nmt.run_dir import RunDir, flush_folder, read_json_object, replacing, temporary_beside, write_atomic
 from nmt.training.foreign import what_is_odd
 from nmt.training.metrics import read_metrics
 from nmt.training.state import TrainingState
 
-_FIRST = "first_checkpoint"  # in meta.json: the step of the first one that was saved
+# In meta.json: the step of the first one that was saved, or of the first that was taken up, where none was noted yet.
+_FIRST = "first_checkpoint"
 _STEP = re.compile(r"step_.*\.pt")
 
 
@@ -114,15 +115,13 @@ class _Noting:
         """For torch; what fails here fails again, and is told, when the stream is closed."""
 
 
-def _not_saved(run: RunDir, path: Path, content: dict[str, Any], error: Exception) -> NmtError:
+def _not_saved(run: RunDir, path: Path, content: dict[str, Any], error: Exception) -> UnwritableError:
     """The message for a checkpoint that could not be written: how much room it takes, and what is still there."""
-    reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:100]
-    found = room(run.checkpoints, sum(tensor.nbytes for tensor in _tensors(content)))
+    if not isinstance(error, OSError):
+        error = OSError((str(error).splitlines() or [type(error).__name__])[0][:100])
     kept = f"{run.last.name} is still the one before" if run.last.is_file() else "there is none before it"
-    return NmtError(
-        f"{path}: the checkpoint cannot be written: {reason} ({found}; {kept}). Free disk space or make the folder "
-        f"writable, and go on with: nmt train --resume --run-dir {run.quoted}"
-    )
+    needed = sum(tensor.nbytes for tensor in _tensors(content))
+    return unwritable(path, error, needed, what=f"the checkpoint cannot be written ({kept})")
 
 
 def _tensors(content: Any) -> Iterator[torch.Tensor]:
@@ -259,13 +258,13 @@ def _refuse_trained(run: RunDir) -> None:
         )
 
 
-def make_last(run: RunDir, path: Path) -> None:
-    """Lets last.pt name another checkpoint of the run, from which it goes on from now on, whatever happens next.
+def make_last(run: RunDir, path: Path, step: int) -> None:
+    """Lets last.pt name another checkpoint of the run, of `step`, from which it goes on from now on, come what may.
 
     Raises:
         NmtError: if it cannot be written.
     """
-    _note_saved(run, _step(path) if path.name.startswith("step_") else 0)
+    _note_saved(run, step)
     if path.name != run.last.name:
         _replace(path, run.last)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,6 +125,19 @@ def test_an_interruption_when_no_update_is_under_way_says_what_is_kept(work: Pat
         assert again.wait() == 0, again.said()
 
 
+def test_a_finished_run_interrupted_while_it_is_taken_up_is_not_called_trained(work: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(work / "runs/whole", run)
+    args = ("train", "--resume", "--run-dir", run, "--set", "training.max_steps=21")
+    for moment, said in (
+        ("prepare", "nothing that was saved is lost: give the same command again. Data once prepared is kept.\n"),
+        ("Validation", f"nothing that was saved is lost. Go on with: nmt train --resume --run-dir {run}\n"),
+    ):
+        command = nmt(work, *args, before=partial(interrupted_at, moment))
+        assert command.wait() == 130
+        assert command.said().endswith(f"{said}interrupted\n"), command.said()
+
+
 def interrupted_at(name: str) -> None:
     """In this process a signal comes where `nmt.train` calls that."""
     import nmt.train
@@ -166,6 +180,20 @@ def test_on_a_full_disk_and_in_a_read_only_folder_one_message_then_the_undisturb
     assert trials.report.wrong == []
     assert sum(trials.report.failed.values()) == 3
     assert trials.report.failed["dev/step_N"] == 1
+
+
+def test_a_training_does_not_stay_stopped_when_its_folder_cannot_be_made_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
+    monkeypatch.setattr(disk_faults.subprocess, "run", lambda *_, **__: 1 / 0)
+    trials = object.__new__(disk_faults.Trials)
+    process = SimpleNamespace(pid=1, is_alive=lambda: False)
+    trials.train = lambda run: SimpleNamespace(process=process)
+    with pytest.raises(ZeroDivisionError):
+        trials.read_only(tmp_path, "dev")
+    assert sent == [signal.SIGSTOP, signal.SIGCONT]
 
 
 def test_memory_that_is_too_small_for_a_batch_names_its_shape_and_the_budget(work: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,27 @@ def test_files_that_are_not_there_are_named_with_the_setting_that_says_where_the
         check(config(), new)
 
 
+def test_a_local_folder_of_the_hubs_layout_that_is_not_there_is_named(tmp_path: Path) -> None:
+    moved = [f"data.dev={{hub: {tmp_path}/gone, split: dev}}"]
+    message = rf"data\.dev\.hub: {tmp_path}/gone\nPut .* --set data\.dev\.hub=FOLDER\."
+    with pytest.raises(NmtError, match=message):
+        check(config(), with_overrides(config(), moved))
+    check(config(), with_overrides(config(), ["data.dev={hub: owner/name, split: dev}"]))
+
+
+def test_a_file_in_a_folder_that_may_not_be_entered_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = os.stat
+
+    def forbidden(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if os.fspath(path) == "/b":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", forbidden)
+    with pytest.raises(NmtError, match=r"are not there:\n  data\.dev\.src: /b \(Permission denied\)\nPut"):
+        check(config(), with_overrides(config(), ["data.dev.src=/b"]))
+
+
 @pytest.mark.parametrize("override", overrides(MOVED))
 def test_where_text_lies_is_told_when_its_checksums_are_known_to_be_the_same(
     override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -195,13 +218,23 @@ def test_of_a_text_that_differs_only_the_side_that_does_is_named(split: str, tmp
 def test_where_no_checksum_is_known_no_text_is_the_same_in_another_place(tmp_path: Path) -> None:
     old = {split: {} for split in ("train", "dev", "test")}
     check_data(run_with(tmp_path, old), old, tmp_path, [], Listener())
-    with pytest.raises(NmtError, match=r"one:\n  data\.dev\.src: /a -> /b\nPut"):
-        check_data(
-            run_with(tmp_path, old), report(), tmp_path, [("data.dev.src", "data.dev.src: /a -> /b")], Listener()
-        )
+    for key in ("data.dev.src", "data.train_alignments"):
+        with pytest.raises(NmtError, match=rf"one:\n  {re.escape(key)}: /a -> /b\nPut"):
+            check_data(run_with(tmp_path, old), old, tmp_path, [(key, f"{key}: /a -> /b")], Listener())
 
 
-@pytest.mark.parametrize("text", [None, "{}", '{"train": [], "dev": 3}'])
+DAMAGED = [
+    None,
+    "{}",
+    '{"train": [], "dev": 3}',
+    '{"train": {"src": 3, "checksum": "9"}, "dev": {}}',
+    '{"train": {}, "dev": {}, "test": [1]}',
+    '{"train": {}, "dev": {}, "test": "x"}',
+    '{"train": {"alignments": 3}, "dev": {}}',
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_without_its_data_report_a_run_is_not_resumed(tmp_path: Path, text: str | None) -> None:
     run = RunDir(tmp_path)
     if text is not None:

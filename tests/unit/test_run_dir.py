@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from nmt import failures
-from nmt.errors import NmtError, unwritable
+from nmt.errors import NmtError, room, unwritable
 from nmt.run_dir import RunDir, refuse_unwritable, replacing, write_atomic
 
 
@@ -238,6 +238,18 @@ def test_a_place_that_can_be_written_is_not_touched_beforehand(tmp_path: Path, n
 def test_no_room_is_said_of_a_disk_a_quota_and_a_largest_file(number: int) -> None:
     error = OSError(number, os.strerror(number))
     assert failures._outside_cause(error) == f"{os.strerror(number)}. Free some disk space, or write elsewhere."
+
+
+def test_what_is_to_be_made_writable_is_a_folder_itself_or_the_one_that_a_file_is_in(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    for path, what in ((tmp_path, "that folder"), (tmp_path / "a", "that file and its folder"), ("b", "its folder")):
+        assert f". Make {what} writable, or" in str(unwritable(path, OSError(errno.EACCES, "no")))
+
+
+def test_room_is_told_in_units_that_are_read() -> None:
+    units = {77_643_600_000: "77.6 GB", 2_345_678: "2.3 MB", 1000: "1.0 kB", 999: "999 bytes"}
+    for count, text in units.items():
+        assert room(".", count).startswith(f"about {text} are needed")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
