@@ -189,6 +189,7 @@ def test_a_graph_that_keeps_its_weights_elsewhere_is_refused(model: Path, capsys
         (["--checkpoint", "best.pt"], "either --model or --checkpoint", 2),
         (["--device", "cuda"], "runs on the CPU", 2),
         (["--output", f"MODEL/{SETTINGS}"], "is a part of the model", 2),
+        (["--output", "MODEL/README.md"], "is a part of the model", 2),
     ],
 )
 def test_options_that_do_not_go_with_a_model_are_refused(
