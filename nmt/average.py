@@ -6,6 +6,8 @@ The mean of the last weights of one training lies nearer to the middle of the re
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,17 +55,19 @@ def average_checkpoints(
 
     Raises:
         NmtError: when there are not so many, one is given twice or is an average, a shape or vocabulary is another
-            one, or the file cannot be written or has a name that training uses.
+            one, or the file cannot be written, is one of them or has a name that training uses.
     """
     path = output or run.checkpoints / "average.pt"
     refuse_training_name(run, path)
     run.refuse_links_out(run.checkpoints)
     refuse_unwritable(path)
     chosen = list(checkpoints) or _kept(run, last, best)
-    _refuse_repeated(chosen)
+    _refuse_repeated(chosen, path)
     for checkpoint in chosen:
         _check_vocabulary(run, checkpoint, reporter)
     weights, steps = _mean(chosen)
+    if path.exists() and (scores := sorted(run.eval.glob(f"*.{glob.escape(path.stem)}.json"))):
+        reporter.warning(f"{scores[0]}: these are scores of the average that {path} was before. Evaluate it again.")
     content: dict[str, Any] = {key: {} for key in KEYS}
     write_checkpoint(path, content | {"model": weights, "state": {"step": max(steps), "averaged": steps}})
     return Averaged(path, tuple(chosen), tuple(steps))
@@ -93,10 +97,12 @@ def _kept(run: RunDir, last: int | None, best: int | None) -> list[Path]:
     return [kept[step] for step in sorted(steps)]
 
 
-def _refuse_repeated(checkpoints: Sequence[Path]) -> None:
+def _refuse_repeated(checkpoints: Sequence[Path], output: Path) -> None:
     if len(checkpoints) < 2:
         raise NmtError(f"{checkpoints[0]}: one checkpoint is no average: give --checkpoint for each of them.")
     for number, one in enumerate(checkpoints):
+        if os.path.realpath(one) == os.path.realpath(output):
+            raise NmtError(f"{output}: this is one of the checkpoints to average. Name another file with --output.")
         for other in checkpoints[:number]:
             if one.exists() and other.exists() and one.samefile(other):
                 raise NmtError(f"{one}: this is the same checkpoint as {other}: it would count twice. Leave one out.")

@@ -11,13 +11,22 @@ from typing import Any
 from nmt.config import Config, load_config
 from nmt.data.text import read_lines
 from nmt.errors import NmtError
-from nmt.evaluate import evaluate_split, evaluation_name, given_pairs
-from nmt.evaluation import LESS_IS_BETTER, METRIC_NAMES, digest_of_pairs, interval
+from nmt.evaluate import evaluate_split, given_pairs
+from nmt.evaluation import digest_of_pairs
 from nmt.plotting import LengthRow, plot_by_length
 from nmt.report_page import Picture, Section, Sentences, Table, report_page
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, read_json_object, refuse_unwritable, write_atomic
-from nmt.scoring import RESAMPLES, by_length, check_tokenizer, reported, sentence_scores
+from nmt.scoring import (
+    LESS_IS_BETTER,
+    METRIC_NAMES,
+    RESAMPLES,
+    by_length,
+    check_tokenizer,
+    interval,
+    reported,
+    sentence_scores,
+)
 from nmt.significance import TRIALS, MetricComparison, SystemScore, paired_tests
 from nmt.training.checkpoint import load_checkpoint
 
@@ -290,14 +299,14 @@ def _same_pairs(
 
 def _stored(run: RunDir, config: Config, given: str, pairs: Pairs) -> tuple[int, tuple[str, ...]] | None:
     """The step and the translations of an evaluation, if it is what `nmt eval` would do now."""
-    name = evaluation_name(run, given, None, int8=False)
+    name = run.evaluation_name(given)
     scores, texts = run.eval / f"{name}.json", run.eval / f"{name}.hyp.txt"
     stored = read_json_object(scores)
     if not stored or not texts.is_file() or not run.best.is_file():
         return None
     step = load_checkpoint(run.best)["state"]["step"]
     expected = {
-        "checkpoint": run.best.relative_to(run.path).as_posix(),
+        "checkpoint": run.inside(run.best),
         "step": step,
         "search": config.search.model_dump(mode="json"),
         "pairs_digest": digest_of_pairs(pairs),

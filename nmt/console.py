@@ -226,7 +226,8 @@ def _field(text: str) -> str:
 
 def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
     """Print the scores with their signatures, the tables by length and frequency, and where the files are."""
-    from nmt.evaluation import METRIC_NAMES, interval, rate
+    from nmt.evaluation import rate
+    from nmt.scoring import METRIC_NAMES, interval
 
     console = _output()
     table = Table(
@@ -263,7 +264,7 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
 
 
 def _length_table(rows: Iterable[LengthRow]) -> Table:
-    from nmt.evaluation import interval
+    from nmt.scoring import interval
 
     table = Table("words of the source", box=SIMPLE_HEAD, title="By length", title_justify="left")
     for heading in ("sentences", "BLEU", "95 % interval", "chrF", "95 % interval"):
@@ -335,7 +336,7 @@ def _plain_table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]])
 
 def show_run(info: RunInfo) -> None:
     """Print what a run holds."""
-    from nmt.evaluation import METRIC_NAMES
+    from nmt.scoring import METRIC_NAMES
 
     console = _output()
     console.print(_line(info.path, style="bold"))

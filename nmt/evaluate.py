@@ -37,7 +37,7 @@ from nmt.word_counts import training_words
 if TYPE_CHECKING:
     from nmt.translate import Translation, Translator
 
-__all__ = ["EvaluationResult", "evaluate_split", "evaluation_name", "given_pairs", "share_translation"]
+__all__ = ["EvaluationResult", "evaluate_split", "given_pairs", "share_translation"]
 
 _LINES_AT_ONCE = 512  # between two movements of the progress bar; enough for full batches of like length
 
@@ -60,7 +60,7 @@ def evaluate_split(
     """Translates a test set with a run's model, scores it and writes the results to the run's `eval/`.
 
     Writes `NAME.json`, `NAME.html`, `NAME_by_length.csv`, `NAME_by_length.png` and the translations, `NAME.hyp.txt`;
-    NAME is that of `evaluation_name`.
+    NAME is that of `RunDir.evaluation_name`.
 
     Args:
         run: the run; its configuration says what the splits, metrics and buckets are.
@@ -84,7 +84,7 @@ def evaluate_split(
     name, files, pairs = given_pairs(config, split, src, tgt, pairs)
     tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
-    name = evaluation_name(run, name, checkpoint, int8)
+    name = run.evaluation_name(name, checkpoint, int8=int8)
     _refuse_overwriting(run, name, files)
     _refuse_unwritable(run, name)
     for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
@@ -112,17 +112,6 @@ def share_translation(
     translator = Translator.load(run, device=device, search=search)
     translator.processes = processes
     _translate(translator, sources, "", 4096, SilentReporter())
-
-
-def evaluation_name(run: RunDir, name: str, checkpoint: Path | None, int8: bool) -> str:
-    """What the files of an evaluation are called: the split's name, or the source file's, for the best checkpoint.
-
-    Another checkpoint's name follows, as in `test.last`, so that its scores never stand for those of the best one; and
-    `int8` where the search multiplied in 8 bits.
-    """
-    if checkpoint is not None and os.path.realpath(checkpoint) != os.path.realpath(run.best):
-        name = f"{name}.{checkpoint.stem}"
-    return f"{name}.int8" if int8 else name
 
 
 def given_pairs(
@@ -196,7 +185,7 @@ def _score(
     return EvaluationResult(
         split=name,
         sentences=len(pairs),
-        checkpoint=_relative(translator.checkpoint, run),
+        checkpoint=run.inside(translator.checkpoint),
         step=translator.step,
         metrics=scores,
         search=translator.search.model_dump(mode="json") | ({"int8": True} if translator.int8 else {}),
@@ -258,10 +247,3 @@ def _draw(run: RunDir, result: EvaluationResult, plot: Path, page: Path) -> None
 
 def _file_name(src: Path) -> str:
     return f"{src.name}.file" if src.name in ("train", "dev", "test") else src.name
-
-
-def _relative(checkpoint: Path, run: RunDir) -> str:
-    try:
-        return checkpoint.resolve().relative_to(run.path.resolve()).as_posix()
-    except ValueError:
-        return str(checkpoint)

@@ -11,10 +11,7 @@ from typing import Any
 from nmt.error_analysis import RepetitionRow, ScoredSentence
 from nmt.plotting import FrequencyRow, LengthRow, frequency_picture
 from nmt.report_page import Picture, Section, Sentences, Table, report_page
-from nmt.scoring import Score
-
-METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
-LESS_IS_BETTER = ("ter",)
+from nmt.scoring import METRIC_NAMES, Score, interval
 
 
 @dataclass(frozen=True)
@@ -178,11 +175,6 @@ def _worst(rows: Sequence[ScoredSentence]) -> Section:
     )
     note = "The lowest chrF++ of a sentence by itself (Popović 2017); lines with a blank reference are left out."
     return Section("Worst sentences", note, (Sentences(entries),))
-
-
-def interval(low: float | None, high: float | None) -> str:
-    """An interval as text; nothing where there is none."""
-    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
 def rate(value: float | None) -> str:

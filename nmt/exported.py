@@ -93,7 +93,7 @@ class ExportedModel:
     def needs(self, path: Path) -> bool:
         """Tell whether a file is a part of the model."""
         return os.path.realpath(path) in {
-            os.path.realpath(self.path / name) for name in (SETTINGS, *self.settings.files)
+            os.path.realpath(self.path / name) for name in (SETTINGS, CARD, *self.settings.files)
         }
 
     def translator(self, search: SearchConfig | None = None) -> LineTranslator:

@@ -72,8 +72,8 @@ class RunInfo:
     `state` holds the plain values of the newest checkpoint's training state (`step`, `epoch`, …); `best_step` and
     `best_scores` belong to `best.pt`; `validations` has one entry a validation, `{"step": …, "dev/bleu": …}`;
     `evaluations` has `{metric: score}` for every `eval/NAME.json`, `scored` which checkpoint those are of, and
-    `outdated` the step of those that scored an earlier `best.pt`; `formulas` explains the parameters of attention, by
-    part; `files` are sizes in bytes by path in the run.
+    `outdated` the step of those that scored an earlier `best.pt` or `last.pt`; `formulas` explains the parameters of
+    attention, by part; `files` are sizes in bytes by path in the run.
     """
 
     path: str
@@ -125,7 +125,7 @@ def describe(run: RunDir) -> RunInfo:
         validations=tuple(validations),
         evaluations=_evaluations(run.eval),
         scored=_scored(run.eval),
-        outdated=_outdated(run, best_step),
+        outdated=_outdated(run, {run.best: best, run.last: last if run.last.exists() else None}),
         parameters=count_parameters(model, tied=config.model.tie_embeddings),
         formulas=attention_formulas(config.model),
         files=_sizes(run),
@@ -234,12 +234,16 @@ def _finite(value: Any) -> float | None:
     return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _outdated(run: RunDir, best_step: int | None) -> dict[str, int]:
-    """The step of each evaluation whose `best.pt` has been replaced by a better one since."""
-    best = run.best.relative_to(run.path).as_posix()
+def _outdated(run: RunDir, now: Mapping[Path, Mapping[str, Any] | None]) -> dict[str, int]:
+    """The step of each evaluation whose checkpoint, one of those in `now`, has been replaced since."""
+    steps = {run.inside(path): content["state"].get("step") for path, content in now.items() if content is not None}
     contents = {file.stem: read_json_object(file) for file in sorted(run.eval.glob("*.json"))}
-    steps = {name: content.get("step") for name, content in contents.items() if content.get("checkpoint") == best}
-    return {name: step for name, step in steps.items() if isinstance(step, int) and step != best_step}
+    return {
+        name: content["step"]
+        for name, content in contents.items()
+        if isinstance(content.get("step"), int)
+        and content["step"] != steps.get(str(content.get("checkpoint")), content["step"])
+    }
 
 
 def _plain_values(state: Mapping[str, Any]) -> dict[str, Any]:

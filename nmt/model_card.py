@@ -17,17 +17,17 @@ from nmt.config import BahdanauConfig, Config, LuongConfig, PlainConfig, Source
 from nmt.config_data import FILE_KEYS
 from nmt.exported import ExportSettings
 from nmt.run_dir import RunDir, read_json_object
+from nmt.scoring import METRIC_NAMES, interval
 
 if TYPE_CHECKING:
-    from nmt.translations import LineTranslator
+    from nmt.translate import Translator
 
 PICTURE = "test_by_length.png"
-_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a card tells. `scores` is eval/test.json, or empty if it scored other weights than these."""
+    """What a card tells. `scores` is what `nmt eval` found for these weights on the test set, or empty."""
 
     name: str
     config: Config
@@ -42,7 +42,7 @@ class Facts:
 
     @classmethod
     def of(
-        cls, run: RunDir, config: Config, translator: LineTranslator, settings: ExportSettings, folder: Path,
+        cls, run: RunDir, config: Config, translator: Translator, settings: ExportSettings, folder: Path,
         parameters: int, licence: str | None,
     ) -> Facts:  # fmt: skip
         """Collect them from a run.
@@ -50,10 +50,15 @@ class Facts:
         Raises:
             NmtError: if a file of the run cannot be read.
         """
-        scores = read_json_object(run.eval / "test.json")
-        if scores.get("step") != settings.step:
+        checkpoint = translator.checkpoint
+        if run.best.is_file() and checkpoint.samefile(run.best):  # by another of its names
+            checkpoint = run.best
+        name = run.evaluation_name("test", checkpoint)
+        scores = read_json_object(run.eval / f"{name}.json")
+        # Not the step alone: an average has that of the last checkpoint in it.
+        if (scores.get("checkpoint"), scores.get("step")) != (run.inside(checkpoint), settings.step):
             scores = {}
-        picture = run.eval / PICTURE
+        picture = run.eval / f"{name}_by_length.png"
         shown = bool(scores) and picture.is_file() and not picture.is_symlink()  # a link could name any file
         return cls(
             name=folder.name,
@@ -181,10 +186,10 @@ def _scores(facts: Facts) -> str:
     if not isinstance(metrics, dict) or not metrics:
         return "## Scores\n\nThese weights have not been scored on a test set (`nmt eval`, before the export).\n"
     rows = [
-        (_NAMES.get(name, str(name)), f"{one['score']:.2f}", f"{one['low']:.2f} to {one['high']:.2f}")
+        (METRIC_NAMES.get(name, str(name)), f"{one['score']:.2f}", interval(one["low"], one["high"]))
         for name, one in metrics.items()
     ]
-    signatures = "".join(f"- {_NAMES.get(name, name)}: `{one['signature']}`\n" for name, one in metrics.items())
+    signatures = "".join(f"- {METRIC_NAMES.get(name, name)}: `{one['signature']}`\n" for name, one in metrics.items())
     of = f"The test set, {_count(facts.scores.get('sentences'))} sentences, {_pairs(facts.scores.get('search', {}))}"
     rounded = " They are of the run in float32, not of these rounded weights." * (facts.settings.precision == "int8")
     table = _table(("metric", "score", "95 % interval"), rows)

@@ -354,7 +354,10 @@ def _traced(
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            raise NmtError(f"torch {torch.__version__} cannot export this model: {error}.") from error
+            cause = _first_cause(error)
+            raise NmtError(
+                f"torch {torch.__version__} cannot export this model: {cause}. Try another version of torch."
+            ) from error
     assert program is not None
     file = program.model_proto
     if file.ByteSize() > LARGEST:
@@ -365,6 +368,13 @@ def _traced(
     _forget_origin(file.graph)
     content: bytes = file.SerializeToString()
     return content
+
+
+def _first_cause(error: BaseException) -> str:
+    """What went wrong, in a line: the exporter wraps it in pages of advice on itself."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
 def _forget_origin(graph: Any) -> None:

@@ -106,6 +106,8 @@ def _session(graph: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads()
     options.log_severity_level = 4  # what goes wrong comes as an exception
+    # Not its own format, which it would tell by the first bytes: `nmt.exported` has looked at what ONNX can refer to.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no base class of their own

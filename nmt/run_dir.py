@@ -229,10 +229,35 @@ class RunDir:
         return run
 
     def needs(self, path: Path) -> bool:
-        """Tell whether a file is one of those without which this is no run, or the record of its training."""
-        parts = (self.config, self.meta, self.data_report, self.metrics, self.tokenizer, self.checkpoints)
+        """Tell whether a file is one of those without which this is no run, the record of its training, or its scores.
+
+        All of eval/ is: `nmt compare` takes the translations there for the run's own, and `nmt info` reads its JSON.
+        """
+        files = (self.config, self.meta, self.data_report, self.metrics)
+        folders = (self.tokenizer, self.checkpoints, self.tensorboard, self.eval)
         real = Path(os.path.realpath(path))
-        return any(real.is_relative_to(os.path.realpath(part)) for part in (*parts, self.tensorboard))
+        return any(real.is_relative_to(os.path.realpath(part)) for part in (*files, *folders))
+
+    def evaluation_name(self, name: str, checkpoint: Path | None = None, *, int8: bool = False) -> str:
+        """Return what the files of an evaluation are called: `name`, the test set's, for the best checkpoint.
+
+        Another checkpoint's name follows, as in `test.last`, so that its scores never stand for those of the best one.
+        That of a checkpoint from elsewhere has its run or folder before it, as in `test.luong.last`; and `int8` ends
+        the name where the search multiplied in 8 bits.
+        """
+        if checkpoint is not None and os.path.realpath(checkpoint) != os.path.realpath(self.best):
+            home = Path(os.path.realpath(checkpoint.parent))
+            if home != Path(os.path.realpath(self.checkpoints)):
+                name = f"{name}.{(home.parent if home.name == self.checkpoints.name else home).name}"
+            name = f"{name}.{checkpoint.stem}"
+        return f"{name}.int8" if int8 else name
+
+    def inside(self, path: Path) -> str:
+        """Return a file's path in the run, such as `checkpoints/best.pt`, or the whole path of one from elsewhere."""
+        try:
+            return path.resolve().relative_to(self.path.resolve()).as_posix()
+        except ValueError:
+            return str(path)
 
     def refuse_links_out(self, *folders: Path) -> None:
         """Refuse links in these folders of the run that lead out of it; called before anything is written there.

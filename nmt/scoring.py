@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 METRICS = ("bleu", "chrf", "ter")  # those that a configuration names; chrF++ goes with chrF
+METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
+LESS_IS_BETTER = ("ter",)
 RESAMPLES = 1000  # for the 95 % intervals, as `sacrebleu --confidence` does by default
 # sacreBLEU's tokenizer by target language where 13a is wrong, under the codes of ISO 639-1 and 639-3.
 _TOKENIZER_OF = {
@@ -169,6 +171,11 @@ def length_csv(rows: Sequence[LengthRow]) -> str:
         high = "" if row.high is None else row.high
         lines.append(f"{row.low},{high},{row.sentences},{row.bleu:.4f},{row.chrf:.4f}")
     return "\n".join(lines) + "\n"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """An interval as text; nothing where there is none."""
+    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[str], what: str = "hypotheses") -> None:

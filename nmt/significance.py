@@ -1,7 +1,8 @@
 """Whether systems differ by more than chance on one test set: paired tests, as sacreBLEU computes them.
 
 Everything is sacreBLEU's own (`sacrebleu.significance`), on metrics set up as its command line sets them up, so that
-the figures are those of `sacrebleu REFERENCE -i A B … --paired-bs` and `--paired-ar`, to the last digit.
+the figures are those of `sacrebleu REFERENCE -i A B … --paired-bs` and `--paired-ar`, to the last digit, wherever two
+scores differ.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ class SystemScore:
     """One system by one metric. `mean` ± `half_width` is the 95 % interval of the bootstrap (Koehn 2004).
 
     `difference` is to the baseline; the p-values say how likely a difference as large is by chance: by the paired
-    bootstrap, and by approximate randomisation (Riezler and Maxwell 2005). All three are None for the baseline.
+    bootstrap, and by approximate randomisation (Riezler and Maxwell 2005). All three are None for the baseline. Where
+    there is no difference both p-values are 1: sacreBLEU counts larger differences alone, and gives a system that is
+    compared with itself the smallest p-value that there is.
     """
 
     score: float
@@ -71,11 +74,16 @@ def paired_tests(
         shuffled, ar_signature = _paired("ar", name, systems, references, tgt_lang, bleu_tokenize, trials)
         base = bootstrap[0][0]
         scores = tuple(
-            SystemScore(score, mean, half_width, None if number == 0 else score - base, p, shuffled[number][3])
-            for number, (score, mean, half_width, p) in enumerate(bootstrap)
+            SystemScore(score, mean, half_width, None if number == 0 else score - base, *_meant(score != base, p, q))
+            for number, ((score, mean, half_width, p), (*_, q)) in enumerate(zip(bootstrap, shuffled, strict=True))
         )
         found[name] = MetricComparison(bs_signature, ar_signature, scores)
     return found
+
+
+def _meant(differ: bool, *p_values: float | None) -> tuple[float | None, ...]:
+    """The p-values; 1 in place of each where there is no difference."""
+    return tuple(p if differ or p is None else 1.0 for p in p_values)
 
 
 def _paired(

@@ -51,11 +51,12 @@ HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", parser=written_path, metavar="FILE", help="Write a report here, the plot inside."),
 ]
+# sacreBLEU holds all resamples at once, 100 kB a sentence at the most that are allowed here, and all trials likewise.
 ResamplesOption = Annotated[
-    int, typer.Option("--resamples", min=2, max=1_000_000, metavar="N", help="Resamples of the paired bootstrap.")
+    int, typer.Option("--resamples", min=2, max=10_000, metavar="N", help="Resamples of the paired bootstrap.")
 ]
 TrialsOption = Annotated[
-    int, typer.Option("--trials", min=1, max=1_000_000, metavar="N", help="Trials of approximate randomisation.")
+    int, typer.Option("--trials", min=1, max=100_000, metavar="N", help="Trials of approximate randomisation.")
 ]
 SentencesOption = Annotated[
     int, typer.Option("--sentences", min=0, metavar="N", help="How many that gained most, and as many that lost most.")

@@ -41,8 +41,9 @@ def processor() -> str:
 
 
 def by_onednn(tensor: Tensor) -> bool:
-    """Whether products of such a tensor are oneDNN's."""
-    return tensor.dtype == torch.float32 and tensor.device.type == "cpu" and onednn_is_faster()
+    """Whether products of such a tensor are oneDNN's; in a graph that is traced, for `nmt export`, none can be."""
+    fits = tensor.dtype == torch.float32 and tensor.device.type == "cpu" and onednn_is_faster()
+    return fits and not torch.compiler.is_compiling()
 
 
 def _onednn(a_NI: Tensor, b_IO: Tensor, bias_O: Tensor | None = None) -> Tensor:

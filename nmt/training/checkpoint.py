@@ -85,16 +85,17 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 def refuse_training_name(run: RunDir, path: Path) -> None:
-    """Refuses a file that training writes, drops or goes on from, and others that the run is made of.
+    """Refuses a file that a training writes, drops or goes on from, also another run's, and what the run is made of.
 
     Raises:
         NmtError: naming it.
     """
-    real = Path(os.path.realpath(path))
+    real = Path(os.path.realpath(path))  # a link may have a harmless name
     inside = real.parent == Path(os.path.realpath(run.checkpoints))
     if real.suffix != ".pt":
         raise NmtError(f"{path}: a checkpoint's name ends in .pt.")
-    if run.needs(path) and (not inside or path.name in (run.best.name, run.last.name) or _STEP.fullmatch(real.name)):
+    taken = any(name in (run.best.name, run.last.name) or _STEP.fullmatch(name) for name in (path.name, real.name))
+    if taken or (run.needs(path) and not inside):
         raise NmtError(f"{path}: this name is one that training uses. Choose another, such as average.pt.")
 
 

@@ -64,6 +64,7 @@ def test_eval_json_says_what_was_scored_and_how(workplace: Path) -> None:
     assert (result["split"], result["sentences"], result["checkpoint"]) == ("test", 30, "checkpoints/best.pt")
     assert set(result["metrics"]) == {"bleu", "chrf", "chrf++", "ter"}
     assert "tok:13a" in result["metrics"]["bleu"]["signature"]
+    assert "|bs:1000|" in result["metrics"]["bleu"]["signature"]
     assert result["search"]["beam_size"] == 3
 
 

@@ -81,6 +81,7 @@ def test_compared_runs_have_the_figures_of_sacrebleus_command_line(workplace: Pa
         (["compare", "runs/luong", "runs/none", "--src", "test.en"], 2, "--src and --tgt go together"),
         (["compare", "runs/luong", "runs/none", "--plot", "c.jpg"], 2, "does not end in .png"),
         (["compare", "runs/luong", "runs/none", "--json", "runs/none/config.yaml"], 2, "a part of the run"),
+        (["compare", "runs/luong", "runs/none", "--json", "runs/none/eval/test.json"], 2, "a part of the run"),
         (["compare", "runs/luong", "runs/none", "--json", "nowhere/c.json"], 1, "cannot be written"),
         (["average", "--run", "runs/luong", "--last", "9"], 1, "9 checkpoints are wanted"),
         (["average", "--run", "runs/luong", "--last", "2", "--best", "2"], 2, "give one of"),

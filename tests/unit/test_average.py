@@ -107,9 +107,37 @@ def test_a_name_that_training_uses_is_refused(run: RunDir, name: str) -> None:
     refused(run, r"uses|ends in \.pt", output=run.checkpoints / name)
 
 
+def test_a_link_with_a_harmless_name_does_not_lead_to_one_that_training_uses(run: RunDir) -> None:
+    (run.checkpoints / "mine.pt").symlink_to("best.pt")
+    refused(run, "name is one that training uses", output=run.checkpoints / "mine.pt")
+
+
+def test_neither_another_runs_checkpoint_nor_one_that_is_averaged_is_replaced(run: RunDir, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other")
+    for name in ("best.pt", "last.pt", "step_000100.pt"):
+        refused(run, "name is one that training uses", output=other.checkpoints / name)
+    kept = [tmp_path / "one.pt", tmp_path / "two.pt"]
+    for file, step in zip(kept, STEPS):
+        file.write_bytes(numbered(run, step).read_bytes())
+    before = kept[1].read_bytes()
+    refused(run, "two.pt: this is one of the checkpoints to average", checkpoints=kept, output=kept[1])
+    assert kept[1].read_bytes() == before
+
+
+def test_scores_of_an_average_that_is_replaced_are_warned_of(run: RunDir) -> None:
+    reporter = Listener()
+    average_checkpoints(run, reporter)
+    average_checkpoints(run, reporter, last=2)
+    assert reporter.warnings == []
+    (run.eval / "test.average.json").write_text("{}")
+    average_checkpoints(run, reporter)
+    [warning] = reporter.warnings
+    assert "test.average.json: these are scores of the average that" in warning
+
+
 def test_an_average_of_averages_is_refused(run: RunDir) -> None:
     average = average_checkpoints(run, SilentReporter()).path
-    refused(run, "average itself", checkpoints=[average, run.best])
+    refused(run, "average itself", checkpoints=[average, run.best], output=run.checkpoints / "more.pt")
 
 
 def test_another_shape_is_refused_by_name(run: RunDir) -> None:

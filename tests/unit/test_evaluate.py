@@ -329,6 +329,7 @@ def translator(monkeypatch: pytest.MonkeyPatch) -> FakeTranslator:
         return fake
 
     monkeypatch.setattr(nmt.translate.Translator, "load", load)
+    monkeypatch.setattr(nmt.evaluate, "RESAMPLES", 20)  # 1,000 take the time: test_commands has them
     return fake
 
 
@@ -352,7 +353,7 @@ def test_an_evaluation_writes_scores_table_plot_and_translations(run: RunDir, tr
     assert (stored["split"], stored["sentences"], stored["checkpoint"]) == ("test", 4, "checkpoints/best.pt")
     assert list(stored["metrics"]) == ["bleu", "chrf", "chrf++", "ter"]
     assert stored["metrics"]["bleu"].keys() == {"score", "low", "high", "signature"}
-    assert "|bs:1000|" in stored["metrics"]["bleu"]["signature"]
+    assert "|bs:20|" in stored["metrics"]["bleu"]["signature"]
     assert stored["metrics"]["bleu"]["score"] == pytest.approx(100)
     assert stored["search"]["beam_size"] == 3
     assert stored["length_limited"] == 1
@@ -379,6 +380,18 @@ def test_scores_of_another_checkpoint_have_files_of_their_own(run: RunDir, trans
     assert [result.split for result in results] == ["test.last", "test.last.int8"]
     assert {name: (run.eval / name).read_bytes() for name in before} == before
     assert json.loads((run.eval / "test.last.json").read_text())["checkpoint"] == "checkpoints/last.pt"
+
+
+def test_a_checkpoint_from_elsewhere_has_files_of_its_own(
+    run: RunDir, translator: FakeTranslator, tmp_path: Path
+) -> None:
+    evaluate(run, checkpoint=run.checkpoints / "step_000600.pt")
+    before = (run.eval / "test.step_000600.json").read_bytes()
+    elsewhere = [tmp_path / "other/checkpoints/step_000600.pt", tmp_path / "backup/step_000600.pt"]
+    results = [evaluate(run, checkpoint=checkpoint) for checkpoint in elsewhere]
+    assert [result.split for result in results] == ["test.other.step_000600", "test.backup.step_000600"]
+    assert [result.checkpoint for result in results] == [str(checkpoint) for checkpoint in elsewhere]
+    assert (run.eval / "test.step_000600.json").read_bytes() == before
 
 
 def test_the_best_checkpoint_is_the_best_by_any_name_of_its_file(run: RunDir, translator: FakeTranslator) -> None:

@@ -75,6 +75,11 @@ def test_scores_of_a_best_checkpoint_that_was_replaced_are_outdated(
     assert "Scores of test, of checkpoints/best.pt at step 100: it has been replaced since" in shown
     assert "Scores of dev, of checkpoints/best.pt at step 200\n" in shown
     assert "Scores of old, of checkpoints/step_000050.pt at step 50\n" in shown
+    save(run.last, tiny_model(run).state_dict(), step=300)
+    for step in (200, 300):
+        content = {"metrics": {}, "checkpoint": "checkpoints/last.pt", "step": step}
+        (run.eval / f"last{step}.json").write_text(json.dumps(content))
+    assert describe(run).outdated == {"test": 100, "last200": 200}
     assert info.to_dict()["scored"]["old"] == {"checkpoint": "checkpoints/step_000050.pt", "step": 50}
 
 

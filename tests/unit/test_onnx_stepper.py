@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from models import VOCABULARY, small_model
 import nmt
 from nmt.config import EncoderConfig
 from nmt.errors import NmtError
+from nmt.model import gemm
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.torch_stepper import TorchStepper
 from nmt.onnx_graphs import quantised, trace
@@ -21,15 +23,14 @@ from nmt.onnx_stepper import OnnxStepper
 from nmt.search import Hypothesis, beam_search
 from nmt.translations import BANNED
 
-# Every kind, score, window, readout and cell; beside them every form of the encoder, and tied embeddings.
+# Every kind, score, window, readout and cell, in few models, as a graph takes torch two seconds to make.
+# Beside them every form of the encoder, and tied embeddings.
 MODELS: dict[str, dict[str, object]] = {
-    "bahdanau": {"tie_embeddings": True},
     "bahdanau-state": {"encoder": EncoderConfig(hidden_size=4, bidirectional=False)},
     "bahdanau-maxout": {"encoder": EncoderConfig(hidden_size=4, cell="lstm", num_layers=2)},
-    "bahdanau-coverage-lstm-2": {},
+    "bahdanau-coverage-lstm-2": {"tie_embeddings": True},
     "luong-dot-scaled": {},
     "luong-gru-2": {"encoder": EncoderConfig(hidden_size=4, num_layers=2)},
-    "luong-concat-feed-lstm-2": {},
     "luong-monotonic": {},
     "luong-concat-predictive-feed": {},
     "none": {"encoder": EncoderConfig(hidden_size=4, cell="lstm", bidirectional=False)},
@@ -45,7 +46,10 @@ def model_of(name: str) -> Seq2Seq:
 
 @lru_cache
 def graphs_of(name: str) -> tuple[bytes, bytes]:
-    return trace(model_of(name), BANNED)
+    # As on a processor where training multiplies by oneDNN, which no graph can hold.
+    here = hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    with mock.patch.object(gemm, "onednn_is_faster", return_value=here):
+        return trace(model_of(name), BANNED)
 
 
 def search(stepper: TorchStepper | OnnxStepper, beam: int = 4, beta: float = 0.0) -> list[list[Hypothesis]]:
@@ -108,6 +112,18 @@ def test_a_graph_tells_nothing_of_the_machine_it_was_made_on() -> None:
         assert b"location" not in content  # what nmt.exported takes for a reference to another file
 
 
+def test_what_cannot_be_exported_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **options: object) -> None:
+        try:
+            raise RuntimeError("no such operator\nand how to write one")
+        except RuntimeError as error:
+            raise torch.onnx.errors.OnnxExporterError("step 3/3\nNext steps:") from error
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    with pytest.raises(NmtError, match=r"cannot export this model: no such operator\. Try another version of torch\.$"):
+        trace(model_of("none"), BANNED)
+
+
 def test_what_is_no_graph_is_refused() -> None:
     read, step = graphs_of("luong-gru-2")
     for broken in ((read, b"no graph"), (read[:100], step), (step, read), (step, step)):
@@ -117,7 +133,7 @@ def test_what_is_no_graph_is_refused() -> None:
 
 def test_a_graph_of_another_model_is_told_when_it_does_not_run() -> None:
     read, _ = graphs_of("bahdanau-state")
-    _, step = graphs_of("bahdanau")
+    _, step = graphs_of("bahdanau-maxout")
     stepper = OnnxStepper(read, step, VOCABULARY)
     with pytest.raises(NmtError, match="does not run"):
         stepper.step(stepper.begin(SOURCES), np.full((5, 1), 2), np.zeros((5, 1)), 4)

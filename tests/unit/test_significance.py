@@ -81,6 +81,22 @@ def test_the_baseline_has_no_difference_and_no_p_value(compared: dict[str, Metri
         assert f"|ar:{TRIALS}|seed:12345|" in each.randomisation_signature
 
 
+def test_without_a_difference_nothing_is_significant() -> None:
+    references = ["the old dog sees a cat", "the red cat sleeps here now", "a dog runs"]
+    # Only case differs, which TER does not look at.
+    found = paired_tests(
+        [["the old dog sees", "the red cat", "a dog"], ["The old dog sees", "The red cat", "A dog"]],
+        references,
+        metrics=["ter", "bleu"],
+        tgt_lang="en",
+        resamples=50,
+        trials=50,
+    )
+    other = found["ter"].systems[1]
+    assert (other.difference, other.p_bootstrap, other.p_randomisation) == (0, 1, 1)
+    assert found["bleu"].systems[1].difference != 0
+
+
 def test_systems_of_another_length_are_refused() -> None:
     with pytest.raises(NmtError, match="1 hypotheses and 2 references"):
         paired_tests([["a", "b"], ["a"]], ["a", "b"], metrics=["bleu"], tgt_lang="de")
