@@ -24,11 +24,14 @@ _OTHER_SCORES = "scores of dev from here on do not compare with earlier ones, th
 # Where the text lies may change; that it is the same text is seen from its checksums.
 _ALIGNMENTS = "data.train_alignments"
 _PLACES = (*(f"data.{split}" for split in SPLITS), _ALIGNMENTS)
+# The product of these is what an update's batch is cut by.
+_PROCESSES = "processes"
+_SHARES = ("training.batch_tokens", "training.accumulate", _PROCESSES)
 # What the user would not guess; a key stands for all below it.
 _MEANING = {
     "tokenizer.sampling_alpha": _OTHER_ORDER,
     "training.seed": _OTHER_ORDER + "; dropout goes on with the random numbers that the run began with",
-    "training.batch_tokens": _OTHER_ORDER,
+    **dict.fromkeys(_SHARES, _OTHER_ORDER),
     "training.precision": "updates are rounded otherwise from here on",
     "training.label_smoothing": "train/loss from here on does not compare with earlier values",
     "training.alignment_weight": "train/alignment_loss counts otherwise from here on",
@@ -40,8 +43,10 @@ _MEANING = {
 }
 
 
-def check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) -> list[Change]:
+def check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter, processes: int = 1) -> list[Change]:
     """Tell each setting that a resumed run changes, with a warning where it means more than it says.
+
+    `processes` share each batch from now on; how many did before is in the run's meta.json.
 
     Returns the changes of where the text lies, which are for `check_data` to accept and tell.
 
@@ -60,13 +65,25 @@ def check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter) -> 
             f"train a new run with another --run-dir. The run's own settings: {run.config}"
         )
     _refuse_missing(new, run)
+    before = read_json_object(run.meta).get("processes", 1)
+    if before != processes:
+        changes.append((_PROCESSES, f"{_PROCESSES}: {before} -> {processes}"))
+    same_batches = _pieces(old, before) == _pieces(new, processes)
     for path, text in changes:
+        if same_batches and path in _SHARES:
+            reporter.info(f"changed: {text} (same batches)")
+            continue
         meaning = [what for key, what in _meanings(new).items() if _is_part(path, (key,))]
         if meaning:
             reporter.warning(f"changed: {text}: {meaning[0]}.")
         elif (path, text) not in moved:
             reporter.info(f"changed: {text}")
     return moved
+
+
+def _pieces(config: Config, processes: object) -> int:
+    """Return the budget of an update's batch, 0 where nobody knows how many processes there were."""
+    return config.training.batch_tokens * config.training.accumulate * (processes if isinstance(processes, int) else 0)
 
 
 def _refuse_missing(config: Config, run: RunDir) -> None:

@@ -172,7 +172,9 @@ class TrainingConfig(Section):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of an update's large products; auto: bfloat16 on a GPU that computes in it, else float32."""
     batch_tokens: Count = 4096
-    """Pieces a batch, padding included."""
+    """Pieces a batch, padding included; of each process and part, where there are several."""
+    accumulate: Count = 1
+    """Batches of that size that one update is made from, one after the other: an update of as many times the pieces."""
     max_steps: Count = 20000
     """Steps after which training ends."""
     max_minutes: Positive | None = None

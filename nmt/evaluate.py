@@ -17,7 +17,7 @@ from nmt.error_analysis import by_frequency, repetition, worst_sentences
 from nmt.errors import NmtError
 from nmt.evaluation import EvaluationResult, digest_of_pairs, evaluation_page
 from nmt.plotting import plot_by_length
-from nmt.reporting import Reporter, too_long
+from nmt.reporting import Reporter, SilentReporter, too_long
 from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
 from nmt.scoring import (
     RESAMPLES,
@@ -31,12 +31,13 @@ from nmt.scoring import (
     sentence_scores,
     word_splitter,
 )
+from nmt.training.processes import SINGLE, Processes
 from nmt.word_counts import training_words
 
 if TYPE_CHECKING:
     from nmt.translate import Translation, Translator
 
-__all__ = ["EvaluationResult", "evaluate_split", "evaluation_name", "given_pairs"]
+__all__ = ["EvaluationResult", "evaluate_split", "evaluation_name", "given_pairs", "share_translation"]
 
 _LINES_AT_ONCE = 512  # between two movements of the progress bar; enough for full batches of like length
 
@@ -54,6 +55,7 @@ def evaluate_split(
     batch_tokens: int = 4096,
     int8: bool = False,
     pairs: Sequence[tuple[str, str]] | None = None,
+    processes: Processes = SINGLE,
 ) -> EvaluationResult:
     """Translates a test set with a run's model, scores it and writes the results to the run's `eval/`.
 
@@ -71,10 +73,10 @@ def evaluate_split(
         batch_tokens: source pieces a batch of translation.
         int8: multiply in 8 bits; the stored search settings say so.
         pairs: the split's text where the caller has it at hand, so that no source is read again.
+        processes: those that share the translation; on all but the first `share_translation` takes part.
 
     Raises:
-        NmtError: for files of unequal length, an empty test set, an unknown or absent split, and all that reading,
-            loading and scoring refuse.
+        NmtError: for files of unequal length, an empty test set, an absent split, and what reading or scoring refuses.
     """
     from nmt.translate import Translator
 
@@ -88,6 +90,7 @@ def evaluate_split(
     for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
         reporter.warning(doubt)
     translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
+    translator.processes = processes
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
     result = _score(config, pairs, translations, translator, name, run, seconds, files, reporter)
     if result.truncated:
@@ -98,6 +101,17 @@ def evaluate_split(
         reporter.warning(doubt)
     _write(run, result, hypotheses)
     return result
+
+
+def share_translation(
+    run: RunDir, sources: Sequence[str], search: SearchConfig, device: str, processes: Processes
+) -> None:
+    """Does a process' share of what `evaluate_split` translates with the best checkpoint on the first one."""
+    from nmt.translate import Translator
+
+    translator = Translator.load(run, device=device, search=search)
+    translator.processes = processes
+    _translate(translator, sources, "", 4096, SilentReporter())
 
 
 def evaluation_name(run: RunDir, name: str, checkpoint: Path | None, int8: bool) -> str:

@@ -117,4 +117,5 @@ def _terminated_as_exit() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is stop:  # otherwise what ends the process is to be told undisturbed
+            signal.signal(signal.SIGTERM, before)

@@ -131,6 +131,21 @@ def _is_complete(folder: Path) -> bool:
     return True
 
 
+def open_prepared(folder: Path) -> PreparedData:
+    """Open what another process has just prepared.
+
+    Raises:
+        NmtError: if this process does not see it.
+    """
+    try:
+        return _open(folder, cached=True)
+    except (NmtError, OSError, ValueError, KeyError) as error:
+        raise NmtError(
+            f"{folder}: the first process prepared the data there, and this one cannot read it. Choose a --run-dir in "
+            "a folder that all machines share."
+        ) from error
+
+
 def _open(folder: Path, cached: bool) -> PreparedData:
     report = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
     report |= {"cached": cached, "where": str(folder)}

@@ -22,23 +22,24 @@ from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
 from nmt.changes import Change, check_changes, check_data
 from nmt.config import Config, PlainConfig, config_yaml, load_config
-from nmt.data.batching import Batch, TrainingBatches, in_order
+from nmt.data.batching import Batch, Deal, TrainingBatches, in_order, make_batch
 from nmt.data.sampling import SubwordSampling
 from nmt.data.text import one_line, write_lines
 from nmt.doubts import doubt_of_training
 from nmt.errors import NmtError, UnwritableError, is_full, out_of_memory_told, unwritable
-from nmt.evaluate import EvaluationResult, evaluate_split
+from nmt.evaluate import EvaluationResult, evaluate_split, share_translation
 from nmt.model.memory import keep_freed_memory, limit_shape_caches
-from nmt.model.seq2seq import Seq2Seq, build_model
-from nmt.prepare import PreparedData, prepare
-from nmt.reporting import Reporter
+from nmt.model.seq2seq import build_model
+from nmt.prepare import PreparedData, open_prepared, prepare
+from nmt.reporting import Reporter, SilentReporter
 from nmt.run_dir import RunDir, read_json_object, replacing, write_atomic
 from nmt.scoring import check_tokenizer, validation_scores
-from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, make_last
+from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, load_checkpoint, make_last
 from nmt.training.foreign import refused_where_it_does_not_fit
 from nmt.training.likelihood import likelihood
 from nmt.training.loop import Training
-from nmt.training.metrics import MetricsWriter
+from nmt.training.metrics import MetricsWriter, NoMetrics
+from nmt.training.processes import SINGLE, Processes
 from nmt.training.signals import StopSignals
 from nmt.training.state import TrainingState
 from nmt.translate import Translation, Translator, choose_device, longest_source, restore_weights
@@ -49,43 +50,60 @@ SAMPLES = 4  # translations of the development set shown in TensorBoard at each 
 
 def train(
     config: Config, run_path: Path, *, resume: bool, reporter: Reporter, command: Sequence[str] = (),
-    checkpoint: Path | None = None,
+    checkpoint: Path | None = None, processes: Processes = SINGLE,
 ) -> EvaluationResult | None:  # fmt: skip
     """Trains a model and scores the test set with its best checkpoint; None where there is no test set.
 
     With `resume` it goes on from the run's last checkpoint, or from another of its own, `checkpoint`: what the run
-    measured and saved after that one goes.
+    measured and saved after that one goes. Of several processes, all of which call this, the first alone writes,
+    reports and returns a result.
 
     Raises:
         NmtError: for everything a user can mend: data, settings, a run that exists, another training in its folder.
         Stopped: after a signal, with everything saved.
+        Lost: if another process is gone.
     """
     run = RunDir(run_path)
     moved: list[Change] = []
     with _way_on_told(run), ExitStack() as lock:
-        if resume:
+        if not processes.first:
+            reporter = SilentReporter()
+        elif resume:
             run = RunDir.open(run_path)
             run.refuse_links_out(run.path)
             _lock(run, lock, reporter)
-            moved = check_changes(load_config(str(run.config)), config, run, reporter)
+            moved = check_changes(load_config(str(run.config)), config, run, reporter, processes.count)
         else:
             run.refuse_existing()
             run.refuse_links_out(run.path)
-        device = choose_device(config.training.device)
-        check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
-        if config.data.train_alignments is not None and config.training.alignment_weight == 0:
-            reporter.warning("training.alignment_weight is 0: data.train_alignments guides nothing.")
-        data = prepare(config, run.cache_root, reporter)
+        device = processes.placed(choose_device(config.training.device))
+        data = _prepared(config, run, processes, reporter)
         if device.type == "cpu":
             limit_shape_caches()
             keep_freed_memory()  # from here on: what preparing needed is given back
-        if resume:
+        if processes.first and resume:
             check_data(run, data.report, data.tokenizer_dir, moved, reporter)
-        else:
+        elif processes.first:
             _lock(run, lock, reporter)  # not before: data that is refused leaves no folder behind
             RunDir.create(run_path)
-        _fit(config, run, data, device, reporter, command, resume, checkpoint)
-        return _test(config, run, data, device, reporter)
+        _fit(config, run, data, device, reporter, command, resume, checkpoint, processes)
+        return _test(config, run, data, device, reporter, processes)
+
+
+def _prepared(config: Config, run: RunDir, processes: Processes, reporter: Reporter) -> PreparedData:
+    """The data, which the first process prepares while the others wait.
+
+    Raises:
+        NmtError: for what is wrong with data and settings that belong to it.
+    """
+    if not processes.first:
+        return open_prepared(processes.from_first(None))
+    check_tokenizer(config.data.tgt_lang, config.evaluation.bleu_tokenize)
+    if config.data.train_alignments is not None and config.training.alignment_weight == 0:
+        reporter.warning("training.alignment_weight is 0: data.train_alignments guides nothing.")
+    data = prepare(config, run.cache_root, reporter)
+    processes.from_first(data.tokenizer_dir.parent)
+    return data
 
 
 @contextmanager
@@ -128,31 +146,22 @@ def _lock(run: RunDir, lock: ExitStack, reporter: Reporter) -> None:
 
 def _fit(
     config: Config, run: RunDir, data: PreparedData, device: torch.device, reporter: Reporter,
-    command: Sequence[str], resume: bool, checkpoint: Path | None,
+    command: Sequence[str], resume: bool, checkpoint: Path | None, processes: Processes,
 ) -> None:  # fmt: skip
     """Trains, from the beginning or from a checkpoint, until the budget ends."""
-    found = checkpoint_to_resume(run, checkpoint) if resume else None
-    torch.manual_seed(config.training.seed)
-    model = build_model(config.model, data.tokenizers.src.vocab_size, data.tokenizers.tgt.vocab_size).to(device)
-    batches = TrainingBatches(
-        data.train, config.training.batch_tokens, config.training.seed, _subword_sampling(config, data)
-    )
-    training = Training(model, batches, config.training, device, run, reporter)
-    parameters = sum(parameter.numel() for parameter in training.parameters)
-    reporter.info(
-        f"{parameters:,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
-        + (_with_threads(torch.get_num_threads()) if device.type == "cpu" else "")
-        + ("" if training.precision.rounded is None else ", large products in bfloat16")
-    )
+    found = _found(run, checkpoint, processes) if resume else None
+    training = _new_training(config, run, data, device, reporter, processes)
     if found is not None:
         _take_up(run, training, *found, reporter)
+    processes.alike(training.parameters)
     state = training.state
-    # Not before: a checkpoint that is refused leaves the run as it was.
-    _describe(run, config, data, command, state.finished)
-    if resume:
-        run.clear_after(state.step)
-    step = state.step if found is not None else None
-    metrics = MetricsWriter(run.metrics, run.tensorboard, step, validation_due=state.validation_due)
+    metrics: MetricsWriter = NoMetrics()
+    if processes.first:
+        _describe(run, config, data, command, training)  # not before: a checkpoint refused leaves the run as it was
+        if resume:
+            run.clear_after(state.step)
+        step = state.step if found is not None else None
+        metrics = MetricsWriter(run.metrics, run.tensorboard, step, validation_due=state.validation_due)
     training.metrics = metrics
     if found is None:
         if resume:
@@ -162,18 +171,51 @@ def _fit(
         if state.finished:
             reporter.info(f"this run is finished: {state.finished}. Nothing is left to train.")
         else:
-            validation = Validation(config, data, model, device, run, metrics, training.signals, reporter)
-            training.fit(validation)
+            training.fit(Validation(config, data, training))
             reporter.info(f"training ended: {state.finished}; best {state.best_score:.2f} at step {state.best_step:,}")
             if (doubt := doubt_of_training(state)) is not None:
                 reporter.warning(doubt)
     except BaseException:
         with suppress(NmtError, OSError):  # what ended training is to be told, not that its disk is full here too
-            _record_time(run, state)
+            _record_time(run, state, processes)
         raise
     finally:
         metrics.close()
-    _record_time(run, state)
+    _record_time(run, state, processes)
+
+
+def _found(run: RunDir, named: Path | None, processes: Processes) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint to go on from, with its content: the one that the first process finds."""
+    found = checkpoint_to_resume(run, named) if processes.first else None
+    path = processes.from_first(found and found[0])
+    return (path, load_checkpoint(path)) if found is None and path is not None else found
+
+
+def _new_training(
+    config: Config, run: RunDir, data: PreparedData, device: torch.device, reporter: Reporter, processes: Processes
+) -> Training:
+    """A training at its beginning."""
+    settings = config.training
+    torch.manual_seed(settings.seed)
+    model = build_model(config.model, data.tokenizers.src.vocab_size, data.tokenizers.tgt.vocab_size).to(device)
+    deal = Deal(processes.rank, processes.count, settings.accumulate)
+    sampling = _subword_sampling(config, data)
+    batches = TrainingBatches(data.train, settings.batch_tokens, settings.seed, sampling, deal)
+    training = Training(model, batches, settings, device, run, reporter, processes)
+    parameters = sum(parameter.numel() for parameter in training.parameters)
+    reporter.info(
+        f"{parameters:,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
+        + (_with_threads(torch.get_num_threads()) if device.type == "cpu" else "")
+        + ("" if training.precision.rounded is None else ", large products in bfloat16")
+        + _dealt(processes.count, settings.accumulate)
+    )
+    return training
+
+
+def _dealt(processes: int, parts: int) -> str:
+    """Says by how many processes and in how many parts a batch is worked through."""
+    shown = f", {processes} processes" * (processes > 1) + f", {parts} parts" * (parts > 1)
+    return f"{shown} a batch" if shown else ""
 
 
 def _with_threads(count: int) -> str:
@@ -181,7 +223,7 @@ def _with_threads(count: int) -> str:
 
 
 def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any], reporter: Reporter) -> None:
-    """Puts a training where a checkpoint left it, and then last.pt and best.pt.
+    """Puts a training where a checkpoint left it, and then last.pt and best.pt: the files by the first process alone.
 
     Raises:
         NmtError: if the checkpoint does not fit the training, or the run is finished and its best one is gone; nothing
@@ -190,6 +232,9 @@ def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any
     restore_weights(training.model, content["model"], path)
     with refused_where_it_does_not_fit(path):
         training.restore(content)
+    if not training.processes.first:
+        training.state = training.processes.from_first(None)
+        return
     state = training.state
     if state.finished and not training.reopened() and best_is_missing(run, content["state"], mend=False):
         limit = state.finished.split()[0] if state.finished.startswith("max_") else "patience"
@@ -206,6 +251,7 @@ def _take_up(run: RunDir, training: Training, path: Path, content: dict[str, Any
         )
         state.best_score, state.best_step = -math.inf, 0
     training.note_due()
+    training.processes.from_first(state)
     reporter.info(f"resumed at step {training.state.step:,}, epoch {training.state.epoch + 1}")
 
 
@@ -234,7 +280,7 @@ class _Watch:
             self._shown = True
         self._done += 1
 
-    def over(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def over(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
         """The batches, each watched."""
         for batch in batches:
             self()
@@ -254,13 +300,11 @@ class _Watch:
 class Validation:
     """Scores the model on the development set as it stands; called by the training loop."""
 
-    def __init__(
-        self, config: Config, data: PreparedData, model: Seq2Seq, device: torch.device, run: RunDir,
-        metrics: MetricsWriter, signals: StopSignals, reporter: Reporter,
-    ) -> None:  # fmt: skip
-        self.reporter = reporter
-        self.config, self.data, self.model, self.device = config, data, model, device
-        self.run, self.metrics, self.signals = run, metrics, signals
+    def __init__(self, config: Config, data: PreparedData, training: Training) -> None:
+        self.config, self.data = config, data
+        self.model, self.device, self.run = training.model, training.device, training.run
+        self.metrics, self.signals, self.reporter = training.metrics, training.signals, training.reporter
+        self.processes = training.processes
         self.sources = data.dev.src_texts()
         self.references = data.dev.tgt_texts()
         attends = not isinstance(config.model.decoder, PlainConfig)
@@ -270,18 +314,26 @@ class Validation:
     def __call__(self, step: int) -> dict[str, float]:
         """Likelihood, attention entropy, BLEU and chrF; writes the translations to `dev/`, heat maps to TensorBoard.
 
+        Several processes share the batches, and the first scores and writes.
+
         Raises:
             BrokenOff: on a signal; nothing is written then.
         """
-        batches = in_order(self.data.dev, self.config.training.batch_tokens)
+        dealt = self.processes.dealt(in_order(self.data.dev, self.config.training.batch_tokens))
+        batches = (None if pairs is None else make_batch(self.data.dev, pairs) for pairs in dealt)
         watch = _Watch(step, self.signals, self.reporter)
         with out_of_memory_told(self._too_large):
-            values = likelihood(self.model, watch.over(batches), self.device)
+            values = likelihood(self.model, watch.over(batches), self.device, self.processes)
         if not math.isfinite(values["dev/loss"]):
             watch.close()
             return values  # the training loop gives up; there is nothing to translate with
         translations = self._translate(watch)
         watch.end()
+        scores = self._scored(step, translations) if self.processes.first else None
+        return values | self.processes.from_first(scores)
+
+    def _scored(self, step: int, translations: Sequence[Translation]) -> dict[str, float]:
+        """The scores of translations, which are written and drawn."""
         hypotheses = [translation.text for translation in translations]
         self._draw(step, [translations[line] for line in self.watched])
         write_lines(self.run.dev / f"step_{step:06d}.txt", hypotheses)
@@ -296,12 +348,13 @@ class Validation:
             for source, reference, text in zip(self.sources, self.references, hypotheses, strict=True)
         )
         self.metrics.text(step, "dev/samples", "\n".join(itertools.islice(samples, SAMPLES)))
-        return values | {f"dev/{name}": score for name, score in scores.items()}
+        return {f"dev/{name}": score for name, score in scores.items()}
 
     def _translate(self, before_each: Callable[[], None]) -> list[Translation]:
         """All of the development set; the weights are kept of the sentences that are drawn, no others."""
         config = self.config
         translator = Translator(self.model, self.data.tokenizers, config.search, longest_source(config), self.device)
+        translator.processes = self.processes
         watched = set(self.watched)
         others = [source for line, source in enumerate(self.sources) if line not in watched]
         watch = [self.sources[line] for line in self.watched]
@@ -324,7 +377,7 @@ class Validation:
                 self.metrics.figure(step, f"attention/{number}", figure)
 
 
-def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str], finished: str) -> None:
+def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str], training: Training) -> None:
     """Writes what the run is made of: settings, versions, data report, tokenizer."""
     write_atomic(run.data_report, json.dumps(data.report, indent=2, ensure_ascii=False) + "\n")
     for file in sorted(data.tokenizer_dir.glob("*.model")):
@@ -337,9 +390,10 @@ def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "platform": platform.platform(),
         "threads": torch.get_num_threads(),
+        "processes": training.processes.count,
         "git_commit": _git_commit(),
         "seed": config.training.seed,
-        "finished": finished,  # not what an earlier training of this run left, which goes on
+        "finished": training.state.finished,  # not what an earlier training of this run left, which goes on
     }
     starts = meta.get("starts")
     meta["starts"] = [*(starts if isinstance(starts, list) else []), {"time": _now(), "command": list(command)}]
@@ -347,7 +401,9 @@ def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence
     write_atomic(run.config, config_yaml(config))  # last: a folder that has it has all that resuming needs
 
 
-def _record_time(run: RunDir, state: TrainingState) -> None:
+def _record_time(run: RunDir, state: TrainingState, processes: Processes) -> None:
+    if not processes.first:
+        return
     meta = _read_meta(run) | {
         "training_seconds": round(state.seconds, 3),
         "steps": state.step,
@@ -385,14 +441,19 @@ def _git_commit() -> str | None:
 
 
 def _test(
-    config: Config, run: RunDir, data: PreparedData, device: torch.device, reporter: Reporter
+    config: Config, run: RunDir, data: PreparedData, device: torch.device, reporter: Reporter, processes: Processes
 ) -> EvaluationResult | None:
     """Scores the test set with the best checkpoint, never the last by accident."""
     if data.test is None:
         reporter.info("no test set: nothing to score. Give data.test, or use `nmt eval --src FILE --tgt FILE`.")
         return None
     pairs = list(zip(data.test.src_texts(), data.test.tgt_texts(), strict=True))
+    if not processes.first:
+        share_translation(run, [source for source, _ in pairs], config.search, str(device), processes)
+        return None
     start = time.perf_counter()
-    result = evaluate_split(run, reporter, split="test", search=config.search, device=str(device), pairs=pairs)
+    result = evaluate_split(
+        run, reporter, search=config.search, device=str(device), pairs=pairs, processes=processes
+    )  # fmt: skip
     reporter.info(f"test set translated and scored in {time.perf_counter() - start:.0f} s")
     return result

@@ -16,7 +16,7 @@ from nmt.data.tokenizer import BOS, EOS, Tokenizers
 from nmt.data.words import Range, encode_words
 from nmt.errors import NmtError
 from nmt.model.forced import force
-from nmt.model.memory import keep_freed_memory
+from nmt.model.memory import keep_freed_memory, limit_shape_caches
 from nmt.model.products import refuse_int8
 from nmt.model.seq2seq import Seq2Seq, build_model
 from nmt.model.stepper import Array
@@ -93,6 +93,7 @@ class Translator(LineTranslator):
             refuse_int8(torch.device(device))
         where = choose_device(device)
         if where.type == "cpu":
+            limit_shape_caches()
             keep_freed_memory()
         path = checkpoint or run.best
         content = load_checkpoint(path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from nmt.config import SearchConfig
 from nmt.data.cutting import by_length
@@ -17,6 +18,8 @@ from nmt.data.words import decode_words, encode_words
 from nmt.errors import NmtError, out_of_memory_told
 from nmt.model.stepper import Array, Stepper
 from nmt.search import Hypothesis, beam_search
+
+T = TypeVar("T")
 
 BANNED = (PAD, UNK, BOS)  # ids that no translation may hold
 LOGITS = 2**24  # values of a step over beam and vocabulary, 64 MiB: short lines and a wide beam do not fill memory
@@ -85,11 +88,28 @@ def word_alignment(
     return link_pieces(one.weights, one.words, translation.src_words, shift=shift, threshold=threshold)
 
 
+class Sharing(Protocol):
+    """Those that share the batches of a translation; each of them gets all results. See `nmt.training.processes`."""
+
+    def dealt(self, items: Sequence[T], /) -> Sequence[T | None]: ...
+    def merged(self, own: list[T], /) -> list[T]: ...
+
+
+class _Alone:
+    def dealt(self, items: Sequence[T], /) -> Sequence[T | None]:
+        return items
+
+    def merged(self, own: list[T], /) -> list[T]:
+        return own
+
+
 class LineTranslator:
     """Steps through a model, its tokenizers and search settings.
 
     `alignment_shift` says which step's weights belong to a target piece: see `nmt.data.links.link_pieces`.
     """
+
+    processes: Sharing = _Alone()
 
     def __init__(
         self, stepper: Stepper, tokenizers: Tokenizers, search: SearchConfig, max_source: int, alignment_shift: int
@@ -125,14 +145,18 @@ class LineTranslator:
             encoded = [(ids, []) for ids in self.tokenizers.src.encode(texts)]
         filled = [place for place, (row, _) in enumerate(encoded) if row and lines[place].strip()]
         sources = [[*encoded[place][0][: self.max_source], EOS] for place in filled]
-        found: list[list[Hypothesis]] = [[]] * len(filled)
         most = max(1, LOGITS // (self.search.beam_size * self.tokenizers.tgt.vocab_size))
-        for batch in by_length([len(source) for source in sources], batch_tokens, most):
+        batches = by_length([len(source) for source in sources], batch_tokens, most)
+        own = []
+        for batch in self.processes.dealt(batches):
             if before_each is not None:
                 before_each()
-            rows = [sources[place] for place in batch]
-            with out_of_memory_told(lambda: self._too_large(rows, batch_tokens)):  # noqa: B023
-                hypotheses = self._search(rows, n_best, keep_weights)
+            if batch is not None:
+                rows = [sources[place] for place in batch]
+                with out_of_memory_told(lambda: self._too_large(rows, batch_tokens)):  # noqa: B023
+                    own.append(self._search(rows, n_best, keep_weights))
+        found: list[list[Hypothesis]] = [[]] * len(filled)
+        for batch, hypotheses in zip(batches, self.processes.merged(own), strict=True):
             for place, best in zip(batch.tolist(), hypotheses, strict=True):
                 if not best:
                     raise broken_model()

@@ -42,7 +42,7 @@ from bench_timing import seconds, status
 from torch import Tensor
 
 from nmt.config import DEVICES, Config, is_device, load_config
-from nmt.data.batching import Batch, Indices, make_batch
+from nmt.data.batching import Batch, Indices, Portion, make_batch
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.errors import NmtError
 from nmt.model import gemm
@@ -198,7 +198,7 @@ class Trainer:
     def update(self, batch: Batch) -> None:
         """One update, as `Training.fit` makes it."""
         self.training.state.step += 1
-        self.training.update(batch.to(self.device))
+        self.training.update(Portion.whole(batch))
 
 
 # --- the bound ----------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Bound:
             for (rows, _, _), (x, w, g, *_) in zip(shapes, self.arrays, strict=True):
                 gemm.product(x[:rows], w.t())
                 gemm.product(g[:rows], w)
-                gemm.weight_gradient(g[:rows], x[:rows])
+                gemm.product(x[:rows].t(), g[:rows])
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------

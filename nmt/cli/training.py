@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from nmt.evaluate import EvaluationResult
     from nmt.reporting import Reporter
     from nmt.run_dir import RunDir
+    from nmt.training.processes import Processes
 
 
 @app.command(short_help="Train a model, from parallel text to test scores.")
@@ -51,32 +53,53 @@ def train(
     nmt train --config my.yaml --set 'data.train={src: a.en.gz, tgt: a.de.gz}'
     nmt train --resume --run-dir runs/half-hour
     nmt train --resume --run-dir runs/a --checkpoint runs/a/checkpoints/step_000500.pt
+    torchrun --nproc-per-node 4 -m nmt train --config my.yaml
 
     Relative paths in the file are relative to the file, those in --set to the current folder. Ctrl-C stops after
     writing a checkpoint that --resume goes on from; a second one ends at once.
     """
-    from nmt.config import load_config
-    from nmt.console import ConsoleReporter, show_evaluation
-    from nmt.run_dir import RunDir
+    from nmt.training.processes import Elsewhere, joined
 
     if config is None and not resume:
         raise typer.BadParameter("needed, unless --resume goes on with a run.", param_hint="'--config'")
     if checkpoint is not None and not resume:
         raise typer.BadParameter("goes with --resume.", param_hint="'--checkpoint'")
+    try:
+        with joined() as processes:
+            given = _settings(config, overrides or (), run_dir, resume) if processes.first else None
+            settings, path = processes.from_first(given)
+            _train_and_show(settings, path, resume, checkpoint, processes)
+    except Elsewhere as end:
+        raise typer.Exit(end.exit_code) from None
+
+
+def _settings(config: str | None, overrides: Sequence[str], run_dir: Path | None, resume: bool) -> tuple[Config, Path]:
+    """Return the settings and the run's folder."""
+    from nmt.config import load_config
+    from nmt.run_dir import RunDir
+
     if config is None:
         run = RunDir.open(run_dir) if run_dir is not None else RunDir.newest()
-        settings, path = load_config(str(run.config), overrides or ()), run.path
-    else:
-        settings = load_config(config, overrides or ())
-        path = run_dir or _default_run(config)
+        return load_config(str(run.config), overrides), run.path
+    settings, path = load_config(config, overrides), run_dir or _default_run(config)
     if not resume:
         RunDir(path).refuse_existing()  # before the heavy imports: told at once
+    return settings, path
+
+
+def _train_and_show(
+    settings: Config, path: Path, resume: bool, checkpoint: Path | None, processes: Processes
+) -> None:  # fmt: skip
+    from nmt.console import ConsoleReporter, show_evaluation
+    from nmt.run_dir import RunDir
+
     before = RunDir(path).settings_stamp()
     with ConsoleReporter() as reporter:
         try:
-            result = _train(settings, path, resume, checkpoint, reporter)
+            result = _train(settings, path, resume, checkpoint, reporter, processes)
         except (KeyboardInterrupt, SystemExit):  # when no update is under way: that would be finished, and saved
-            reporter.info(_what_is_kept(RunDir(path), before))
+            if processes.first:
+                reporter.info(_what_is_kept(RunDir(path), before))
             raise
     if result is not None:
         show_evaluation(result, RunDir(path))
@@ -100,7 +123,7 @@ def _what_is_kept(run: RunDir, before: tuple[int, int] | None) -> str:
 
 
 def _train(
-    settings: Config, path: Path, resume: bool, checkpoint: Path | None, reporter: Reporter
+    settings: Config, path: Path, resume: bool, checkpoint: Path | None, reporter: Reporter, processes: Processes
 ) -> EvaluationResult | None:
     from nmt.train import train as run_training
     from nmt.training.signals import Stopped
@@ -113,9 +136,11 @@ def _train(
             reporter=reporter,
             command=["nmt", *sys.argv[1:]],
             checkpoint=checkpoint,
+            processes=processes,
         )
     except Stopped as stop:
-        reporter.info(f"{stop}; all is saved. Go on with: nmt train --resume --run-dir {shlex.quote(str(path))}")
+        if processes.first:
+            reporter.info(f"{stop}; all is saved. Go on with: nmt train --resume --run-dir {shlex.quote(str(path))}")
         raise typer.Exit(stop.exit_code) from None
 
 

@@ -95,6 +95,52 @@ class Batch:
         return replace(self, **fields(self) | {"src_lengths_B": self.src_lengths_B, "alignment": alignment})
 
 
+@dataclass(frozen=True)
+class Portion:
+    """What one process has of an update's batch: the `parts` that it takes one after the other, perhaps none.
+
+    `pairs` and `tgt_tokens`, the real target positions, are those of the whole batch, over all processes.
+    """
+
+    parts: tuple[Batch, ...]
+    pairs: Indices
+    tgt_tokens: int
+
+    def pinned(self) -> Portion:
+        """The portion in memory that a GPU can copy from."""
+        return replace(self, parts=tuple(part.pinned() for part in self.parts))
+
+    @classmethod
+    def whole(cls, batch: Batch) -> Portion:
+        """All of a batch, at once."""
+        return cls((batch,), batch.pairs, batch.tgt_tokens)
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How the batch of an update is dealt out: to `processes`, of which this one is number `rank`, in `parts` each.
+
+    Every part has the lengths of the whole, whose pairs are sorted by length, as it takes every so manieth of them.
+    """
+
+    rank: int = 0
+    processes: int = 1
+    parts: int = 1
+
+    @property
+    def budgets(self) -> int:
+        """The parts of all processes: so many budgets are that of the whole batch."""
+        return self.processes * self.parts
+
+    def own(self, pairs: Indices) -> list[Indices]:
+        """The parts of this process that are not empty, as numbers of pairs."""
+        parts = (pairs[self.rank + self.processes * part :: self.budgets] for part in range(self.parts))
+        return [part for part in parts if len(part)]
+
+
+WHOLE = Deal()
+
+
 def make_batch(corpus: EncodedPairs, pairs: Indices) -> Batch:
     """The pairs of a corpus with these numbers, padded to the longest of each side."""
     src_sizes_B1, tgt_sizes_B1 = corpus.src_lengths[pairs][:, None], corpus.tgt_lengths[pairs][:, None]
@@ -156,13 +202,20 @@ class TrainingBatches:
     Pairs are sorted by target and source length with ties broken at random, so that there is next to no padding,
     and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position. With `sampling` the
     lengths are those of the epoch's own segmentations.
+
+    `batch_tokens` is the budget of one part of `deal`; batches are cut by that of all parts together, and then dealt
+    out. So neither batches nor positions depend on how many processes and parts share the same whole. A part may be
+    larger than its budget by less than one sentence, as the sentences of a batch are not always a multiple of the
+    parts.
     """
 
     def __init__(
-        self, corpus: EncodedCorpus, batch_tokens: int, seed: int, sampling: SubwordSampling | None = None
-    ) -> None:
+        self, corpus: EncodedCorpus, batch_tokens: int, seed: int, sampling: SubwordSampling | None = None,
+        deal: Deal = WHOLE,
+    ) -> None:  # fmt: skip
         self.corpus = corpus
-        self.batch_tokens = batch_tokens
+        self.batch_tokens = batch_tokens * deal.budgets
+        self.deal = deal
         self.seed = seed
         self.sampling = sampling
         self._cut: tuple[int, EncodedPairs, list[Indices]] | None = None  # the last epoch asked for
@@ -184,17 +237,20 @@ class TrainingBatches:
         batches = cut_batches(order, widths_of(pairs), self.batch_tokens)
         return [batches[place] for place in rng.permutation(len(batches))]
 
-    def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Batch]]:
-        """Endless (epoch, position of the next batch, batch), from a position within an epoch."""
+    def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Portion]]:
+        """Endless (epoch, position of the next batch, what this process has of the batch), from a position."""
         while True:
             pairs, batches = self._epoch(epoch)
             for place in range(position, len(batches)):
-                yield epoch, place + 1, make_batch(pairs, batches[place])
+                yield epoch, place + 1, self._portion(pairs, batches[place])
             epoch, position = epoch + 1, 0
 
+    def _portion(self, corpus: EncodedPairs, pairs: Indices) -> Portion:
+        parts = tuple(make_batch(corpus, part) for part in self.deal.own(pairs))
+        return Portion(parts, pairs, int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
 
-def in_order(corpus: EncodedCorpus, batch_tokens: int) -> Iterator[Batch]:
-    """Every pair once, sorted by length: for the likelihood of a development set."""
+
+def in_order(corpus: EncodedCorpus, batch_tokens: int) -> list[Indices]:
+    """Every pair once, sorted by length and cut into batches: for the likelihood of a development set."""
     order = np.lexsort((corpus.src_lengths, corpus.tgt_lengths))
-    for pairs in cut_batches(order, widths_of(corpus), batch_tokens):
-        yield make_batch(corpus, pairs)
+    return cut_batches(order, widths_of(corpus), batch_tokens)

@@ -1,8 +1,8 @@
 """Matrix products of training, by the library that is the fastest one on this processor.
 
-torch multiplies float32 matrices by MKL, which leaves AVX-512 unused on processors that are not Intel's: oneDNN, which
-torch also has, is twice as fast there. The choice depends on the processor alone, so that a seed gives the same weights
-each time. What oneDNN is not for (other types, a GPU) is multiplied by torch's own products.
+torch multiplies float32 matrices by MKL, which leaves AVX-512 unused on AMD's processors: oneDNN, which torch also has,
+is twice as fast there. The choice depends on the processor alone, so that a seed gives the same weights each time. What
+oneDNN is not for (other types, a GPU) is multiplied by torch's own products.
 
 Axes: N rows, I inputs, O outputs.
 """
@@ -21,9 +21,15 @@ from torch.autograd.function import once_differentiable
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether this processor is one that MKL holds back, and oneDNN is here."""
-    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return bool(both) and "AuthenticAMD" in processor()
+    """Whether this processor is one that MKL holds back, and oneDNN is here.
+
+    With AVX2 alone MKL is as fast.
+    """
+    mkl, onednn = torch.backends.mkl, torch.backends.mkldnn
+    both = mkl.is_available() and onednn.is_available()  # type: ignore[no-untyped-call]
+    if not both or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in processor()
 
 
 def processor() -> str:
@@ -103,7 +109,6 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
         ctx.save_for_backward(x_NI, weight_OI)
-        ctx.biased = bias_O is not None
         return _onednn(x_NI, weight_OI.t(), bias_O)
 
     @staticmethod

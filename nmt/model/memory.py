@@ -9,14 +9,15 @@ import platform
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # names of settings, from malloc.h
 _KEPT = 2**31 - 1  # bytes: as many as mallopt can be told
 _RESERVE = 64 * 2**20
-_SHAPES = 32
+_SHAPES = 256
 
 
 def limit_shape_caches() -> None:
-    """Lets oneDNN, and torch's layer over it, keep what they work out for a new shape of a product for 32 shapes each.
+    """Lets oneDNN, and torch's layer over it, keep what they work out for a shape of a product for 256 shapes each.
 
-    That is up to a few MB for each of 1,024 shapes by default: GBs where the batches have all sizes. Made anew it takes
-    less time than the product. Both look at their variable once, at their first product.
+    That takes from a few hundred KB to some MB a shape, and 1,024 shapes by default: GBs where batches have all sizes.
+    For the small products of steps making it anew takes longer than the product, so that not too few may be kept. Both
+    look at their variable once, at their first product.
     """
     for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(variable, str(_SHAPES))

@@ -139,7 +139,8 @@ class RecurrentStack(nn.Module):
             own = LoopLayer(self.state_of(hidden, index), w_state, b_state)
             if index == 0:
                 first = x_TBX.shape[-1]
-                inputs_TBG, w_other_G = large_linear(x_TBX, w_input[:, :first], b_input), w_input[:, first:]
+                inputs_TBG = large_linear(x_TBX, w_input[:, :first], b_input)
+                w_other_G = w_input[:, first:].contiguous()  # once, and not for each step's product
             else:
                 own = own._replace(w_input_GH=w_input, b_input_G=b_input, mask_BH=self.dropout.mask(hidden[index - 1]))
             parts += own

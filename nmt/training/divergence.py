@@ -22,8 +22,10 @@ _SHOWN = 5  # pairs of a batch
 class Divergence:
     """Counts the updates that were left out, and gives up when there is no going on."""
 
-    def __init__(self, run: RunDir, batches: TrainingBatches, config: TrainingConfig, reporter: Reporter) -> None:
-        self.run, self.batches, self.config, self.reporter = run, batches, config, reporter
+    def __init__(
+        self, run: RunDir, batches: TrainingBatches, config: TrainingConfig, reporter: Reporter, *, writes: bool = True
+    ) -> None:  # fmt: skip
+        self.run, self.batches, self.config, self.reporter, self.writes = run, batches, config, reporter, writes
 
     def skip(self, state: TrainingState, update: Update, measured: Measured) -> None:
         """Tells of an update that was left out.
@@ -41,7 +43,8 @@ class Divergence:
         if state.skipped_in_a_row < MAX_SKIPPED:
             self.reporter.warning(f"{what}); this update is left out.")
             return
-        self._keep(update.pairs)
+        if self.writes:
+            self._keep(update.pairs)
         raise NmtError(
             f"{what}; their text is in {self.run.failed_batch}), {MAX_SKIPPED} times in a row. {self._advice()}"
         )

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nmt.config import TrainingConfig
 from nmt.data.ahead import made_ahead
-from nmt.data.batching import Batch, TrainingBatches
+from nmt.data.batching import Batch, Portion, TrainingBatches
 from nmt.errors import out_of_memory_told
 from nmt.model.seq2seq import Seq2Seq, trainable_parameters
 from nmt.reporting import Reporter
@@ -28,6 +29,7 @@ from nmt.training.loss import TokenLosses, alignment_loss, token_losses
 from nmt.training.metrics import MetricsWriter
 from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer, step_unless
 from nmt.training.precision import choose_precision
+from nmt.training.processes import SINGLE, Processes
 from nmt.training.readings import Readings, Update
 from nmt.training.signals import BrokenOff, Stopped, StopSignals
 from nmt.training.state import TrainingState, Window
@@ -47,10 +49,10 @@ class Training:
 
     def __init__(
         self, model: Seq2Seq, batches: TrainingBatches, config: TrainingConfig, device: torch.device,
-        run: RunDir, reporter: Reporter,
+        run: RunDir, reporter: Reporter, processes: Processes = SINGLE,
     ) -> None:  # fmt: skip
         self.model, self.batches, self.config, self.device = model, batches, config, device
-        self.run, self.reporter = run, reporter
+        self.run, self.reporter, self.processes = run, reporter, processes
         self.parameters = trainable_parameters(model)
         self.optimizer = make_optimizer(config.optimizer, self.parameters)
         self.schedule = Schedule(config.schedule, config.optimizer.learning_rate)
@@ -58,12 +60,21 @@ class Training:
         self.readings = Readings(device)
         self.average = MovingAverage(self.parameters, config.ema_decay) if config.ema_decay else None
         self.state = TrainingState()
-        self.signals = StopSignals()
-        self.divergence = Divergence(run, batches, config, reporter)
+        self.signals = StopSignals(processes)
+        self.divergence = Divergence(run, batches, config, reporter, writes=processes.first)
+        self._seed()
         self._mark = 0.0  # the moment up to which time is accounted for
 
+    def _seed(self) -> None:
+        """Gives each process but the first, which has that of `torch.manual_seed`, random numbers of its own."""
+        if not self.processes.first:
+            torch.manual_seed(_seed_of(self.config.seed, self.processes.rank, self.state.step))
+
     def checkpoint(self) -> dict[str, Any]:
-        """All that training needs to go on. `model` is what translates; with an average, `weights` are the others."""
+        """All that training needs to go on. `model` is what translates; with an average, `weights` are the others.
+
+        All processes of a training call it together.
+        """
         self._count(all_of_them=True)
         content: dict[str, Any] = {"model": self.model.state_dict()}
         if self.average is not None:
@@ -71,9 +82,9 @@ class Training:
             self.average.swap()
             content["model"] = _cloned(self.model.state_dict())
             self.average.swap()
-        random = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(self.device)
+        random, *others = self.processes.gathered(self._random())
+        if others:
+            random = random | {"others": others}
         return content | {
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
@@ -81,8 +92,18 @@ class Training:
             "random": random,
         }
 
+    def _random(self) -> dict[str, Any]:
+        """The state of this process' random numbers."""
+        random = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.device)
+        return random
+
     def restore(self, content: dict[str, Any]) -> None:
-        """Takes up a checkpoint of the same model."""
+        """Takes up a checkpoint of the same model.
+
+        It may be of another number of processes: those that it does not know begin with new random numbers.
+        """
         self.model.load_state_dict(content["model"])
         if self.average is not None:
             for average, parameter in zip(self.average.average, self.parameters, strict=True):
@@ -94,9 +115,14 @@ class Training:
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])
         self.state = TrainingState.of(content["state"])
-        torch.set_rng_state(content["random"]["cpu"])
-        if self.device.type == "cuda" and "cuda" in content["random"]:
-            torch.cuda.set_rng_state(content["random"]["cuda"], self.device)
+        by_rank = [content["random"], *content["random"].get("others", ())]
+        if self.processes.rank >= len(by_rank):
+            self._seed()
+            return
+        random = by_rank[self.processes.rank]
+        torch.set_rng_state(random["cpu"])
+        if self.device.type == "cuda" and "cuda" in random:
+            torch.cuda.set_rng_state(random["cuda"], self.device)
 
     def reopened(self) -> bool:
         """Whether a finished training goes on because its budget or patience was raised."""
@@ -118,29 +144,44 @@ class Training:
             return by_steps
         return max(by_steps, self.state.seconds / (60 * self.config.max_minutes))
 
-    def update(self, batch: Batch) -> None:
+    def update(self, portion: Portion) -> None:
         """One step down the gradient of the mean smoothed loss of the batch's real target tokens.
 
-        Where alignments are given, the loss of attention against them is added, over the same number of tokens.
-        A gradient or a loss that is not finite changes nothing. On a GPU all that is decided there: nothing here waits
-        for it.
+        The batch is that of all processes and parts: each adds the gradient of the sum over its own tokens, divided by
+        the number of all. Where alignments are given, the loss of attention against them is added, over the same number
+        of tokens. A gradient or a loss that is not finite changes nothing. On a GPU all that is decided there: nothing
+        here waits for it.
 
         Raises:
             NmtError: when memory is too small for the batch, or training has diverged.
         """
-        with out_of_memory_told(lambda: self._too_large(batch)):
-            self._update(batch.to(self.device))
+        sums = torch.zeros(4, device=self.device)
+        for batch in portion.parts:
+            with out_of_memory_told(lambda: self._too_large(batch)):  # noqa: B023
+                sums = sums + self._gradient(batch.to(self.device), portion.tgt_tokens)
+        with out_of_memory_told(lambda: self._too_large(portion.parts[0])):
+            self._step(portion, self.processes.summed(self.parameters, sums))
         self._count(all_of_them=False)
 
-    def _update(self, batch: Batch) -> None:
+    def _gradient(self, batch: Batch, tgt_tokens: int) -> Tensor:
+        """Adds the gradient of a part of a batch of so many tokens; its measurements as `_step` takes them."""
         with self.precision.update():
-            losses, guidance = self._losses(batch)
+            losses, guidance = self._losses(batch, tgt_tokens)
             loss = losses.smoothed
             if guidance is not None:
-                loss = loss + guidance * (self.config.alignment_weight / batch.tgt_tokens)
+                loss = loss + guidance * (self.config.alignment_weight / tgt_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
+        aligned = 0 if batch.alignment is None or guidance is None else batch.alignment.pieces
+        none = torch.zeros_like(losses.likelihood) if guidance is None else guidance.detach()
+        return torch.stack([losses.smoothed.detach(), losses.likelihood, none, torch.full_like(none, aligned)])
+
+    def _step(self, portion: Portion, sums: Tensor) -> None:
+        """A step of the optimizer down the gradient that has been added up.
+
+        `sums` are the smoothed loss, the likelihood, the loss of attention and the pieces that it is of, [4].
+        """
         norm = clip_gradients(self.parameters, self.config.clip_norm)
-        found = self.readings.values(norm, losses.smoothed, losses.likelihood, guidance)
+        found = torch.cat([norm.unsqueeze(0), sums])
         skipped = found.isfinite().all().logical_not().float()
         # By updates alone, never by the clock: the same seed gives the same weights on a busy machine.
         rate = self.schedule.rate(self.state.step, (self.state.step - 1) / self.config.max_steps)
@@ -150,23 +191,24 @@ class Training:
         if self.average is not None:
             self.average.update(self.state.step, skipped)
         self.optimizer.zero_grad(set_to_none=True)
-        aligned = 0 if batch.alignment is None or guidance is None else batch.alignment.pieces
-        update = Update(self.state.step, batch.pairs, batch.tgt_tokens, aligned)
-        self.readings.put(update, found)
+        self.readings.put(Update(self.state.step, portion.pairs, portion.tgt_tokens), found)
 
     def _too_large(self, batch: Batch) -> str:
         """What to say of a batch for which memory did not suffice."""
         (sentences, source), target = batch.src_BS.shape, batch.tgt_in_BT.shape[1]
-        budget = self.config.batch_tokens
+        budget, parts = self.config.batch_tokens, self.config.accumulate
         return (
             f"at step {self.state.step:,}: its batch has {sentences:,} sentences of up to {source:,} source and "
             f"{target:,} target pieces, and training.batch_tokens is {budget:,}. Nothing saved is lost. Go on with "
-            f"smaller batches: nmt train --resume --run-dir {self.run.quoted} --set "
-            f"training.batch_tokens={max(budget // 2, 1)}"
+            f"the same batches in smaller parts: nmt train --resume --run-dir {self.run.quoted} --set "
+            f"training.batch_tokens={max(budget // 2, 1)} --set training.accumulate={2 * parts}"
         )
 
-    def _losses(self, batch: Batch) -> tuple[TokenLosses, Tensor | None]:
-        """The losses of a batch, the smoothed one as its mean, and that of attention, summed, where it is guided."""
+    def _losses(self, batch: Batch, tgt_tokens: int) -> tuple[TokenLosses, Tensor | None]:
+        """The losses of a part of a batch of so many tokens, and that of attention, summed, where it is guided.
+
+        The smoothed one is the part's share of the mean.
+        """
         readouts_NR, weights_BTS = real_readouts(self.model, batch)
         output = self.model.output
         losses = token_losses(
@@ -175,7 +217,7 @@ class Training:
             output.bias,
             batch.tgt_out_N,
             self.config.label_smoothing,
-            1 / batch.tgt_tokens,
+            1 / tgt_tokens,
         )
         if batch.alignment is None or self.config.alignment_weight == 0:
             return losses, None
@@ -195,7 +237,7 @@ class Training:
             window.norm += measured.norm
             window.updates += 1
             window.alignment += measured.alignment
-            window.aligned += update.aligned
+            window.aligned += int(measured.aligned)
 
     def log(self) -> None:
         """Writes the means of the window, and starts a new one."""
@@ -256,8 +298,10 @@ class Training:
     def _save(self, *, best: bool) -> None:
         content = self.checkpoint()
         self._refuse_broken()
-        self.metrics.flush()
-        save_checkpoint(self.run, self.state.step, content, best=best, keep=self.config.keep_checkpoints)
+        if self.processes.first:
+            self.metrics.flush()
+            save_checkpoint(self.run, self.state.step, content, best=best, keep=self.config.keep_checkpoints)
+        self.processes.wait()
 
     def _refuse_broken(self) -> None:
         self.divergence.refuse_broken(
@@ -278,12 +322,14 @@ class Training:
         """Adds the time since the last call to the run's, and to the window's where it went into updates."""
         spent, self._mark = time.perf_counter() - self._mark, time.perf_counter()
         self.state.seconds += spent
+        if self.config.max_minutes is not None:
+            self.state.seconds = self.processes.largest(self.state.seconds)  # what ends training ends it for all
         if updating:
             self.state.window.seconds += spent
 
     @contextmanager
-    def _batches(self) -> Iterator[Iterator[tuple[int, int, Batch]]]:
-        """(epoch, position of the next batch, batch) from where training stands.
+    def _batches(self) -> Iterator[Iterator[tuple[int, int, Portion]]]:
+        """(epoch, position of the next batch, portion of the batch) from where training stands.
 
         For a GPU a thread makes them ahead, in pinned memory. On a CPU it would take time from the update itself.
         """
@@ -291,7 +337,7 @@ class Training:
         if self.device.type != "cuda":
             yield batches
             return
-        pinned = ((epoch, position, batch.pinned()) for epoch, position, batch in batches)
+        pinned = ((epoch, position, portion.pinned()) for epoch, position, portion in batches)
         with made_ahead(pinned, BATCHES_AHEAD) as ahead:
             yield ahead
 
@@ -311,9 +357,9 @@ class Training:
         with self.signals, self._batches() as batches:
             ended = self._ended_before(validate)
             while not ended:
-                self.state.epoch, self.state.position, batch = next(batches)
+                self.state.epoch, self.state.position, portion = next(batches)
                 self.state.step += 1
-                self.update(batch)
+                self.update(portion)
                 logging = self.state.step % self.config.log_every == 0
                 validating = self.state.step % self.config.validate_every == 0
                 if logging or validating:
@@ -334,8 +380,8 @@ class Training:
         self.state.finished = self._ending()
         if self.state.finished:
             self._save(best=False)
-            if self.signals.received is not None:
-                raise Stopped(self.signals.received)
+            if (stop := self.signals.agreed()) is not None:
+                raise Stopped(stop)
         return bool(self.state.finished)
 
     def _conclude(self, validate: Validate) -> bool:
@@ -344,23 +390,25 @@ class Training:
         Raises:
             Stopped: if a signal has come.
         """
-        if self.state.validation_due and self._validated(validate):
-            self._spend(updating=False)
-            self._save(best=self.state.best_step == self.state.step)
-            self._spend(updating=False)
-        elif self.signals.received is not None:
-            later = "; its validation comes when training goes on" if self.state.validation_due else ""
-            self.reporter.info(f"stopping at step {self.state.step:,}: saving …{later}")
-            self._save(best=False)
-        if self.signals.received is not None:
-            raise Stopped(self.signals.received)
+        stop, saved = self.signals.agreed(), False
+        if self.state.validation_due and stop is None:
+            if self._validated(validate):
+                self._spend(updating=False)
+                self._save(best=self.state.best_step == self.state.step)
+                self._spend(updating=False)
+                saved = True
+            stop = self.signals.agreed()
+        if stop is not None:
+            if not saved:
+                later = "; its validation comes when training goes on" if self.state.validation_due else ""
+                self.reporter.info(f"stopping at step {self.state.step:,}: saving …{later}")
+                self._save(best=False)
+            raise Stopped(stop)
         return bool(self.state.finished)
 
     def _validated(self, validate: Validate) -> bool:
-        """Validates, unless a signal has come or comes; whether it is done."""
+        """Validates, unless a signal comes; whether it is done."""
         ending = self._ending()
-        if self.signals.received is not None:
-            return False
         try:
             self.validate(validate)
         except BrokenOff:
@@ -368,6 +416,11 @@ class Training:
         self.state.validation_due = False
         self.state.finished = ending or self._ending()
         return True
+
+
+def _seed_of(seed: int, rank: int, step: int) -> int:
+    """A seed for the random numbers of one process from a step on."""
+    return int(np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def _cloned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -111,6 +111,28 @@ class MetricsWriter:
         self._tensorboard.close()
 
 
+class NoMetrics(MetricsWriter):
+    """The record of a process that writes none."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes nothing."""
+
+    def text(self, step: int, name: str, text: str) -> None:
+        """Writes nothing."""
+
+    def figure(self, step: int, name: str, figure: Figure) -> None:
+        """Draws nothing."""
+
+    def flush(self) -> None:
+        """There is nothing."""
+
+    def close(self) -> None:
+        """There is nothing."""
+
+
 def read_metrics(jsonl: Path) -> list[dict[str, Any]]:
     """All objects of a `metrics.jsonl`, in order; an absent file gives none.
 

@@ -17,25 +17,25 @@ LATE = 2  # updates that a GPU may be behind the program: enough that it never r
 
 @dataclass(frozen=True)
 class Update:
-    """One update: its step, and of its batch the pairs, the real target tokens, and the pieces guided by links."""
+    """One update: its step, and of its batch the pairs and the real target tokens, over all processes."""
 
     step: int
     pairs: Indices
     tokens: int
-    aligned: int
 
 
 @dataclass(frozen=True)
 class Measured:
     """What an update found: the norm of its gradient before clipping, and its losses in nats.
 
-    The smoothed one is the mean over tokens, the others are sums.
+    The smoothed one is the mean over tokens, the others are sums; `aligned` is the number of pieces guided by links.
     """
 
     norm: float
     smoothed: float
     likelihood: float
     alignment: float
+    aligned: float
 
     def is_finite(self) -> bool:
         """Whether all of them are numbers; the update was left out otherwise."""
@@ -54,14 +54,8 @@ class Readings:
         self.late = (LATE if device.type == "cuda" else 0) if late is None else late
         self._pending: deque[tuple[Update, Tensor, torch.cuda.Event | None]] = deque()
 
-    @staticmethod
-    def values(norm: Tensor, smoothed: Tensor, likelihood: Tensor, alignment: Tensor | None) -> Tensor:
-        """The scalars of an update in the order of `Measured`, [4], on their device."""
-        none = torch.zeros_like(norm) if alignment is None else alignment
-        return torch.stack([norm, smoothed.detach(), likelihood, none.detach()])
-
     def put(self, update: Update, values: Tensor) -> None:
-        """Sends the values of an update on their way."""
+        """Sends the values of an update, in the order of `Measured`, [5] on their device, on their way."""
         event = None
         if self.device.type == "cuda":
             on_gpu, values = values, torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

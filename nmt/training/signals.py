@@ -9,6 +9,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nmt.training.processes import Processes
 
 
 class Stopped(Exception):
@@ -30,8 +34,9 @@ class StopSignals:
     signal that the process was started to ignore, as a shell does for what runs in the background, stays ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processes: Processes | None = None) -> None:
         self.received: int | None = None
+        self._processes = processes
         self._earlier: dict[int, signal.Handlers | object] = {}
 
     def __enter__(self) -> StopSignals:
@@ -46,21 +51,37 @@ class StopSignals:
         for each in self._earlier:
             signal.signal(each, signal.SIG_DFL)
 
+    def agreed(self) -> int | None:
+        """The signal that has come to this process or, where all of them ask at the same time, to any of them."""
+        if self._processes is None:
+            return self.received
+        return int(self._processes.largest(self.received or 0)) or None
+
     def check(self) -> None:
-        """For work that can be done again.
+        """For work that can be done again; all processes of a training call it equally often.
 
         Raises:
             BrokenOff: if a signal has come.
         """
-        if self.received is not None:
+        if self.agreed() is not None:
             raise BrokenOff
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._earlier.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `not_disturbed` leaves it
+                signal.signal(number, handler)  # type: ignore[arg-type]
         self._earlier = {}
+
+
+def not_disturbed() -> None:
+    """From here on SIGTERM is ignored: the process is about to end, and tells why before it does.
+
+    Whoever has started several processes sends it to the others as soon as one of them has ended.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextmanager

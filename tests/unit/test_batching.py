@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.data.batching import TrainingBatches, in_order, make_batch
+from nmt.data.batching import Deal, TrainingBatches, in_order, make_batch
 from nmt.data.cutting import by_length, cut_batches
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.data.tokenizer import BOS, EOS, PAD
@@ -108,5 +108,27 @@ def test_translation_batches_are_longest_first_and_complete() -> None:
 
 
 def test_the_likelihood_reads_every_pair_once(corpus: EncodedCorpus) -> None:
-    pairs = np.concatenate([batch.pairs for batch in in_order(corpus, 300)])
+    pairs = np.concatenate(in_order(corpus, 300))
     assert sorted(pairs) == list(range(300))
+
+
+@pytest.mark.parametrize("budget", [60, 200])
+@pytest.mark.parametrize(("processes", "parts"), [(1, 3), (2, 1), (3, 2)])
+def test_a_batch_is_dealt_out_once_and_its_order_does_not_depend_on_how(
+    corpus: EncodedCorpus, processes: int, parts: int, budget: int
+) -> None:
+    whole = TrainingBatches(corpus, budget * processes * parts, seed=1)
+    dealt = [
+        TrainingBatches(corpus, budget, seed=1, deal=Deal(rank, processes, parts)).from_position(0, 0)
+        for rank in range(processes)
+    ]
+    for expected, *shares in zip(whole.from_position(0, 0), *dealt, range(len(whole.epoch(0)))):
+        *shares, _ = shares
+        assert all(share[:2] == expected[:2] for share in shares)
+        assert all(share[2].tgt_tokens == expected[2].tgt_tokens for share in shares)
+        found = [part for share in shares for part in share[2].parts]
+        assert sorted(np.concatenate([part.pairs for part in found])) == sorted(expected[2].pairs)
+        assert sum(part.tgt_tokens for part in found) == expected[2].tgt_tokens
+        for part in found:
+            longest = max(part.src_BS.shape[1], part.tgt_in_BT.shape[1])
+            assert (len(part.pairs) - 1) * longest < budget  # over it by less than a sentence

@@ -35,7 +35,7 @@ model.decoder.hidden_size=8 model.decoder.num_layers=2 model.decoder.attention_s
 model.decoder.readout=state
 """
 MEANT = """
-tokenizer.sampling_alpha=0.1 training.seed=2 training.batch_tokens=100 training.precision=float32
+tokenizer.sampling_alpha=0.1 training.seed=2 training.batch_tokens=100 training.accumulate=2 training.precision=float32
 training.label_smoothing=0.0 training.optimizer.learning_rate=0.1 training.schedule.kind=constant
 training.schedule.factor=0.1 training.schedule.patience=0 training.schedule.warmup_steps=9 training.ema_decay=0.9
 search.beam_size=2 search.length_penalty=0.0 search.coverage_penalty=0.2 search.max_length_ratio=1.0

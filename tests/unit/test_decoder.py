@@ -10,7 +10,7 @@ import torch
 from models import ATTENTIVE, DECODERS, VOCABULARY, small_batch, small_model
 
 from nmt.config import BahdanauConfig, EncoderConfig, ModelConfig
-from nmt.model import devices
+from nmt.model import devices, gemm
 from nmt.model.cell_steps import GRU, LSTM, LoopCell
 from nmt.model.decoder import Decoder
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
@@ -27,8 +27,16 @@ def step_by_step(model: Seq2Seq) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-5)])
-def test_forward_equals_repeated_steps_in_values_and_gradients(name: str, dtype: torch.dtype, tolerance: float) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "onednn"),
+    [(torch.float64, 1e-11, False), (torch.float32, 2e-5, False), (torch.float32, 2e-5, True)],
+)
+def test_forward_equals_repeated_steps_in_values_and_gradients(
+    name: str, dtype: torch.dtype, tolerance: float, onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if onednn and not torch.backends.mkldnn.is_available():
+        pytest.skip("torch without oneDNN")
+    monkeypatch.setattr(gemm, "onednn_is_faster", lambda: onednn)
     model = small_model(name, dtype=dtype)
     results = []
     for readouts, weights in (model(*small_batch()), step_by_step(model)):

@@ -56,8 +56,8 @@ def test_a_loss_that_is_no_number_leaves_the_update_out_though_its_gradient_is_f
     training = training_of(tmp_path, "bahdanau")
     losses = training._losses
 
-    def infinite(batch: Any) -> Any:
-        found, guidance = losses(batch)
+    def infinite(*args: Any) -> Any:
+        found, guidance = losses(*args)
         return type(found)(found.smoothed + math.inf, found.likelihood), guidance
 
     before = [parameter.clone() for parameter in training.parameters]

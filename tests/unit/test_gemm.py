@@ -101,13 +101,21 @@ def test_other_types_stay_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "faster"),
-    [("vendor_id\t: AuthenticAMD", True), ("vendor_id\t: GenuineIntel", False), ("", False)],
+    ("said", "capability", "faster"),
+    [
+        ("vendor_id\t: AuthenticAMD", "AVX512", True),
+        ("vendor_id\t: AuthenticAMD", "AVX2", False),
+        ("vendor_id\t: GenuineIntel", "AVX512", False),
+        ("", "AVX512", False),
+    ],
 )
 @needs_onednn
-def test_the_library_follows_from_the_processor_alone(monkeypatch: pytest.MonkeyPatch, said: str, faster: bool) -> None:
+def test_the_library_follows_from_the_processor_alone(
+    monkeypatch: pytest.MonkeyPatch, said: str, capability: str, faster: bool
+) -> None:
     monkeypatch.setattr(gemm, "processor", lambda: said)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     gemm.onednn_is_faster.cache_clear()
     try:
         assert gemm.onednn_is_faster() == faster

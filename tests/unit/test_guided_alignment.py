@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from models import ATTENTIVE, small_model
+from updates import first_batch, update
 
 from nmt.config import Config, TrainingConfig
 from nmt.data.batching import Alignment, Batch, TrainingBatches, in_order, make_batch
@@ -120,7 +121,7 @@ def test_pairs_without_links_and_pieces_without_links_add_nothing(tmp_path: Path
 
 def test_links_stay_with_their_pair_in_any_batch(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path / "pairs.arrow", SIZES, LINKS)
-    for batch in (make_batch(corpus, np.array([3, 0])), *in_order(corpus, 6)):
+    for batch in (make_batch(corpus, pairs) for pairs in (np.array([3, 0]), *in_order(corpus, 6))):
         found: dict[int, Pieces] = {}
         if batch.alignment is not None:
             links = zip(batch.alignment.rows_L, batch.alignment.tgt_L, batch.alignment.src_L, strict=True)
@@ -213,7 +214,7 @@ def test_without_a_weight_links_change_nothing(tmp_path: Path) -> None:
 
 def test_the_alignment_loss_shown_is_the_mean_of_a_linked_piece_and_falls(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path / "one", alignment_weight=1.0, log_every=1, max_steps=1)
-    _, _, batch = next(trainer.training.batches.from_position(0, 0))
+    batch = first_batch(trainer.training)
     _, weights = trainer.model(batch.src_BS, batch.src_lengths_B, batch.tgt_in_BT)
     expected = alignment_loss(weights, aligned(batch), 0).item() / aligned(batch).pieces
     assert trainer.fit().values()[0]["train/alignment_loss"] == pytest.approx(expected)
@@ -231,9 +232,7 @@ def test_the_weight_scales_the_gradient_of_the_alignment(tmp_path: Path) -> None
         trainer.training.optimizer.step = lambda t=trainer, k=kept: k.extend(  # type: ignore[method-assign,misc]
             p.grad.clone() for p in t.training.parameters
         )
-        _, _, batch = next(trainer.training.batches.from_position(0, 0))
-        trainer.training.state.step = 1
-        trainer.training.update(batch)
+        update(trainer.training, first_batch(trainer.training))
         trainer.metrics.close()
         updates.append(kept)
     for none, once, thrice in zip(*updates, strict=True):
@@ -244,10 +243,10 @@ def test_resumed_in_the_middle_of_a_window_equals_never_stopped(tmp_path: Path) 
     guided: dict[str, Any] = {"alignment_weight": 0.7, "alignment_shift": 1}
     whole = Trainer(tmp_path / "whole", **guided).fit()
     cut = Trainer(tmp_path / "cut", **guided, max_steps=6)
-    for epoch, position, batch in cut.training.batches.from_position(0, 0):
+    for epoch, position, portion in cut.training.batches.from_position(0, 0):
         cut.training.state.step += 1
         cut.training.state.epoch, cut.training.state.position = epoch, position
-        cut.training.update(batch)
+        cut.training.update(portion)
         cut.training.state.window.seconds += 1
         if cut.training.state.step == 4:
             cut.training.log()

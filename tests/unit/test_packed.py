@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.model import packed
+from nmt.model import gemm, packed
 from nmt.model.packed import Packing, packed_states
 
 LENGTHS = torch.tensor([4, 2, 6, 6, 1])
@@ -26,13 +26,20 @@ def torchs_states(
     return states
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "onednn"),
+    [(torch.float64, 1e-12, False), (torch.float32, 1e-5, False), (torch.float32, 1e-5, True)],
+)
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
 def test_states_and_gradients_equal_those_of_torchs_layers(
-    kind: type[nn.RNNBase], bidirectional: bool, started: bool, dtype: torch.dtype, tolerance: float
-) -> None:
+    kind: type[nn.RNNBase], bidirectional: bool, started: bool, dtype: torch.dtype, tolerance: float, onednn: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if onednn and not torch.backends.mkldnn.is_available():
+        pytest.skip("torch without oneDNN")
+    monkeypatch.setattr(gemm, "onednn_is_faster", lambda: onednn)
     torch.manual_seed(1)
     layer = kind(5, 4, batch_first=True, bidirectional=bidirectional).to(dtype)
     x = torch.randn(len(LENGTHS), WIDTH, 5, dtype=dtype, requires_grad=True)

@@ -34,7 +34,7 @@ def losses_and_gradient(training: Training) -> tuple[torch.Tensor, torch.Tensor]
     torch.manual_seed(5)
     batch = first_batch(training)
     with training.precision.update():
-        losses, guidance = training._losses(batch)
+        losses, guidance = training._losses(batch, batch.tgt_tokens)
         loss = losses.smoothed if guidance is None else losses.smoothed + guidance
         loss.backward()  # type: ignore[no-untyped-call]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in training.parameters]

@@ -13,7 +13,7 @@ import sentencepiece
 from test_tokenizer import corpus
 
 from nmt.config import TokenizerConfig
-from nmt.data.batching import TrainingBatches, in_order
+from nmt.data.batching import TrainingBatches, in_order, make_batch
 from nmt.data.sampling import SubwordSampling, bpe_word, uniform, unigram_word
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.data.tokenizer import EOS, UNK, Inventory, Tokenizers
@@ -168,7 +168,8 @@ def test_batches_of_drawn_pairs_are_under_the_budget_and_hold_what_was_drawn(dat
     whole = drawn(data, data.sampling(), 1)
     order = batches.from_position(1, 0)
     for _ in range(len(batches.epoch(1))):
-        epoch, _, batch = next(order)
+        epoch, _, portion = next(order)
+        (batch,) = portion.parts
         assert epoch == 1
         assert max(batch.src_BS.numel(), batch.tgt_in_BT.numel()) <= 200
         for row, pair in enumerate(batch.pairs.tolist()):
@@ -186,13 +187,14 @@ def test_sampled_training_goes_on_at_any_position(data: Data) -> None:
         epoch, position, _ = order[start - 1]
         found = next(batches().from_position(epoch, position))
         assert found[:2] == order[start][:2]
-        assert found[2].src_BS.equal(order[start][2].src_BS)
-        assert found[2].tgt_out_BT.equal(order[start][2].tgt_out_BT)
+        assert found[2].parts[0].src_BS.equal(order[start][2].parts[0].src_BS)
+        assert found[2].parts[0].tgt_out_BT.equal(order[start][2].parts[0].tgt_out_BT)
 
 
 def test_the_corpus_itself_is_never_drawn(data: Data) -> None:
     data.sampling().epoch(0)
-    for batch in in_order(data.corpus, 200):
+    for pairs in in_order(data.corpus, 200):
+        batch = make_batch(data.corpus, pairs)
         for row, pair in enumerate(batch.pairs.tolist()):
             assert batch.src_BS[row, : batch.src_lengths_B[row] - 1].tolist() == data.corpus.src_ids(pair).tolist()
 

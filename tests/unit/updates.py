@@ -9,7 +9,7 @@ import torch
 from models import small_model
 
 from nmt.config import EncoderConfig, TrainingConfig
-from nmt.data.batching import Batch, TrainingBatches
+from nmt.data.batching import Batch, Portion, TrainingBatches
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
@@ -38,10 +38,10 @@ def training_of(
 
 
 def first_batch(training: Training) -> Batch:
-    _, _, batch = next(training.batches.from_position(0, 0))
-    return batch
+    _, _, portion = next(training.batches.from_position(0, 0))
+    return portion.parts[0]
 
 
 def update(training: Training, batch: Batch) -> None:
     training.state.step += 1
-    training.update(batch)
+    training.update(Portion.whole(batch))
