@@ -231,24 +231,24 @@ def csv_bytes(rng: Random) -> bytes:
 def csv_pairs(lines: Sequence[str]) -> list[Pair] | Wrong:
     """The pairs of a CSV file with the columns `en` and `de`, by a parser of RFC 4180."""
     text = "".join(line + "\n" for line in lines)
-    records: list[tuple[int, list[str]]] = []
+    header: list[str] | None = None
+    pairs = []
     place = 0
-    while place < len(text):
+    while place < len(text):  # the first fault is the one that is told
         number = text.count("\n", 0, place) + 1
         found = _record(text, place)
         if found is None:
             return Wrong((rf"line {number}: not valid CSV", "no column"))
         record, place = found
-        records.append((number, record))
-    header = records[0][1] if records else []
-    if any(header.count(column) != 1 for column in ("en", "de")):
-        return Wrong(("no column",))
-    pairs = []
-    for number, record in records[1:]:
-        if len(record) != len(header) or record == [""]:
+        if header is None:
+            header = record
+            if any(header.count(column) != 1 for column in ("en", "de")):
+                return Wrong(("no column",))
+        elif len(record) != len(header) or record == [""]:
             return Wrong((rf"line {number}: \d+ fields",))
-        pairs.append((folded(record[header.index("en")]), folded(record[header.index("de")])))
-    return pairs
+        else:
+            pairs.append((folded(record[header.index("en")]), folded(record[header.index("de")])))
+    return Wrong(("no column",)) if header is None else pairs
 
 
 def _record(text: str, place: int) -> tuple[list[str], int] | None:

@@ -25,7 +25,7 @@ def test_a_real_overflow_ends_training_and_the_last_good_checkpoint_goes_on(
     trainer = Trainer(tmp_path / "run", batches)
 
     def validate(step: int) -> dict[str, float]:
-        trainer.training.schedule.learning_rate = 1e30 if step == 4 else 1e-3
+        trainer.training.schedule.learning_rate = 1e38 if step == 4 else 1e-3
         return {"dev/bleu": 0.0} | likelihood(trainer.model, first_epoch(batches), torch.device("cpu"))
 
     with pytest.raises(NmtError, match=r"step 6: the development set's loss is (nan|inf); nothing is saved") as caught:
