@@ -157,8 +157,7 @@ def _fit(
     state = training.state
     metrics: MetricsWriter = NoMetrics()
     if processes.first:
-        # Not before: a checkpoint that is refused leaves the run as it was.
-        _describe(run, config, data, command, processes, state.finished)
+        _describe(run, config, data, command, training)  # not before: a checkpoint refused leaves the run as it was
         if resume:
             run.clear_after(state.step)
         step = state.step if found is not None else None
@@ -378,9 +377,7 @@ class Validation:
                 self.metrics.figure(step, f"attention/{number}", figure)
 
 
-def _describe(
-    run: RunDir, config: Config, data: PreparedData, command: Sequence[str], processes: Processes, finished: str
-) -> None:  # fmt: skip
+def _describe(run: RunDir, config: Config, data: PreparedData, command: Sequence[str], training: Training) -> None:
     """Writes what the run is made of: settings, versions, data report, tokenizer."""
     write_atomic(run.data_report, json.dumps(data.report, indent=2, ensure_ascii=False) + "\n")
     for file in sorted(data.tokenizer_dir.glob("*.model")):
@@ -393,10 +390,10 @@ def _describe(
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "platform": platform.platform(),
         "threads": torch.get_num_threads(),
-        "processes": processes.count,
+        "processes": training.processes.count,
         "git_commit": _git_commit(),
         "seed": config.training.seed,
-        "finished": finished,  # not what an earlier training of this run left, which goes on
+        "finished": training.state.finished,  # not what an earlier training of this run left, which goes on
     }
     starts = meta.get("starts")
     meta["starts"] = [*(starts if isinstance(starts, list) else []), {"time": _now(), "command": list(command)}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,10 @@ from models import small_model
 from nmt.config import TrainingConfig
 from nmt.data.batching import Batch, Deal, TrainingBatches
 from nmt.data.store import CorpusWriter, EncodedCorpus
-from nmt.errors import NmtError, UnwritableError
+from nmt.errors import NmtError
 from nmt.reporting import SilentReporter
-from nmt.run_dir import RunDir, read_json_object
-from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, load_checkpoint, make_last, save_checkpoint
+from nmt.run_dir import RunDir
+from nmt.training.checkpoint import best_is_missing, checkpoint_to_resume, load_checkpoint, save_checkpoint
 from nmt.training.likelihood import likelihood
 from nmt.training.loop import Training
 from nmt.training.metrics import MetricsWriter, read_metrics
@@ -356,9 +355,7 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_says_what_to_do(
             torch.serialization.save(trainer.training.checkpoint(), stream)
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(
-        NmtError, match=r"step_000002\.pt: the checkpoint cannot be written \(last.*\. Free space on that disk, or"
-    ):
+    with pytest.raises(NmtError, match=r"step_000002\.pt: the checkpoint cannot be written \(last.*Free space on that"):
         save_checkpoint(trainer.run, 2, {}, best=True, keep=3)
     assert trainer.steps_saved() == [1]
     assert load_checkpoint(trainer.run.last)["state"]["step"] == 0
@@ -445,33 +442,6 @@ def test_a_run_killed_between_its_first_validation_and_the_checkpoint_of_it_star
         trainer.fit()
     assert trainer.validated == [2]
     assert checkpoint_to_resume(trainer.run) is None
-
-
-def test_a_checkpoint_of_any_name_is_taken_up(tmp_path: Path, batches: TrainingBatches) -> None:
-    trainer = Trainer(tmp_path / "run", batches, max_steps=4)
-    trainer.fit()
-    run, older = trainer.run, trainer.run.checkpoints / "step_old.pt"
-    (run.checkpoints / "step_000002.pt").rename(older)
-    run.meta.unlink()  # a run that noted nothing
-    found = checkpoint_to_resume(run, older)
-    assert found is not None
-    make_last(run, found[0], found[1]["state"]["step"])
-    assert load_checkpoint(run.last)["state"]["step"] == 2
-    assert read_json_object(run.meta) == {"first_checkpoint": 2}
-
-
-def test_in_a_read_only_folder_a_checkpoint_has_no_advice_about_room(
-    tmp_path: Path, batches: TrainingBatches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = Trainer(tmp_path / "run", batches)
-
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(os, "replace", refuse)
-    message = r"\(there is none before it\): Read-only file system\. Make its folder writable, or write elsewhere\.$"
-    with pytest.raises(UnwritableError, match=message):
-        save_checkpoint(trainer.run, 1, trainer.training.checkpoint(), best=False, keep=1)
 
 
 def test_checkpoints_of_later_steps_go_when_an_older_one_was_taken_up(tmp_path: Path, batches: TrainingBatches) -> None:

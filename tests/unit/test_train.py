@@ -19,6 +19,7 @@ import nmt.train
 from nmt.errors import NmtError, unwritable
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir, write_atomic
+from nmt.training.processes import Processes
 from nmt.training.signals import BrokenOff, StopSignals
 
 
@@ -115,13 +116,14 @@ def test_a_validation_shows_that_it_goes_on_once_it_takes_long(monkeypatch: pyte
 def test_a_validation_whose_loss_is_not_finite_ends_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     bars = Bars()
 
-    def likelihood(model: Any, batches: Iterable[Any], device: Any) -> dict[str, float]:
+    def likelihood(model: Any, batches: Iterable[Any], *_: Any) -> dict[str, float]:
         return {"dev/loss": math.nan * len(list(batches))}
 
     monkeypatch.setattr(nmt.train, "QUIET", -1.0)
     monkeypatch.setattr(nmt.train, "in_order", lambda *_: ["a batch", "another"])
+    monkeypatch.setattr(nmt.train, "make_batch", lambda _, pairs: pairs)
     monkeypatch.setattr(nmt.train, "likelihood", likelihood)
     parts = dict.fromkeys(("data", "config", "model", "device", "_too_large"), MagicMock())
-    validation: Any = SimpleNamespace(signals=StopSignals(), reporter=bars, **parts)
+    validation: Any = SimpleNamespace(signals=StopSignals(), reporter=bars, processes=Processes(), **parts)
     assert list(nmt.train.Validation.__call__(validation, 5)) == ["dev/loss"]
     assert bars.seen[-1] == ("validation at step 5, batches", 2, 2)
