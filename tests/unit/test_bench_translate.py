@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.config import Config, EncoderConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.tokenizer import Tokenizers
-from nmt.model import folded, products, selection
+from nmt.model import folded, gemm, products, selection
 from nmt.model.seq2seq import build_model
 from nmt.translate import Translator
 
@@ -60,6 +60,7 @@ def whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a search multiply by all that the bound multiplies by, in products that torch counts."""
     monkeypatch.setattr(folded, "TABLE", 0)
     monkeypatch.setattr(products, "onednn_is_here", lambda: False)
+    monkeypatch.setattr(gemm, "onednn_is_faster", lambda: False)
     monkeypatch.setattr(selection, "BLOCK", 1)
 
 
