@@ -19,8 +19,8 @@ sys.path.insert(0, str(HERE / "integration"))
 # Whole files go to the workers in this order, the longest first, lest one worker end long after the others. The second
 # does without the costly fixture of the first.
 LONGEST = (
-    "test_commands.py", "test_onnx_stepper.py", "test_resume.py", "test_faults.py", "test_export.py",
-    "test_attention_command.py", "test_align.py",
+    "test_commands.py", "test_onnx_stepper.py", "test_processes.py", "test_faults.py", "test_resume.py",
+    "test_export.py", "test_attention_command.py", "test_align.py",
     "test_user_errors.py", "test_guided_training.py", "test_readme.py", "test_batch_invariance.py",
     "test_demo_corpus.py",
 )  # fmt: skip

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -179,26 +176,6 @@ def test_a_run_that_ended_at_max_steps_goes_on_when_there_are_more(workplace: Pa
     ours, whole = tmp_path / "runs/bahdanau", workplace / "runs/bahdanau"
     assert same_weights(ours, whole)
     assert timeless(ours) == timeless(whole)
-
-
-def test_a_signal_saves_and_resume_goes_on_as_if_there_had_been_none(workplace: Path, tmp_path: Path) -> None:
-    shutil.copytree(workplace, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("runs"))
-    run = tmp_path / "runs/bahdanau"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "nmt", "train", "--config", "bahdanau.yaml"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 120
-        while not (run / "metrics.jsonl").is_file() or not (run / "metrics.jsonl").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=120)
-    if process.returncode == 0:
-        pytest.skip("the run was over before the signal came")
-    assert process.returncode == 143
-    assert b"--resume" in errors
-    nmt("train", "--resume", "--run-dir", "runs/bahdanau", cwd=tmp_path)
-    assert same_weights(run, workplace / "runs/bahdanau")
 
 
 def test_a_finished_run_says_so(workplace: Path, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_there_had_been_none(work: Path
     os.kill(command.process.pid, number)
     assert command.wait() == code, command.said()
     assert "Traceback" not in command.said()
+    assert "nmt train --resume" in command.said()
     assert nmt(work, *args, "--resume").wait() == 0
     assert fault_runs.differences(run, work / "runs/whole") == []
 

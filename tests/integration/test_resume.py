@@ -23,7 +23,6 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import DECODERS, forked, write_corpus
 
-KINDS = DECODERS | {"luong-plain": {"kind": "luong", "hidden_size": 24, "score": "general"}}
 TIMED = "train/tokens_per_second"
 VALIDATE_EVERY = 6
 # In the middle of the first epoch, right after a validation, in a later epoch.
@@ -73,7 +72,7 @@ def write(folder: Path, kind: str) -> str:
         "data": {"src_lang": "en", "tgt_lang": "de"}
         | {split: {"src": f"{split}.en", "tgt": f"{split}.de"} for split in ("train", "dev")},
         "tokenizer": {"vocab_size": 36, "sampling_alpha": 0.3},
-        "model": {"embedding_size": 16, "dropout": 0.2, "encoder": {"hidden_size": 12}, "decoder": KINDS[kind]},
+        "model": {"embedding_size": 16, "dropout": 0.2, "encoder": {"hidden_size": 12}, "decoder": DECODERS[kind]},
         "training": {
             "batch_tokens": 250, "max_steps": 24, "validate_every": VALIDATE_EVERY, "log_every": 2, "ema_decay": 0.9,
             "patience": 50, "keep_checkpoints": 1, "optimizer": {"learning_rate": 0.01},
@@ -113,7 +112,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in names}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DECODERS)
 def test_a_run_stopped_three_times_and_resumed_is_the_run_that_never_stopped(place: Path, kind: str) -> None:
     name = write(place, kind)
     assert run(place, "train", "--config", name, "--run-dir", f"runs/{kind}-whole") == 0
