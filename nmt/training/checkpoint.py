@@ -211,6 +211,8 @@ def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, 
     path = run.last if named is None else named
     if named is not None and named.resolve().parent != run.checkpoints.resolve():
         raise NmtError(f"{named}: a run goes on from a checkpoint of its own: name one in {run.checkpoints}.")
+    if named is None:
+        _finish_first_save(run)
     content = _read(path)
     if not isinstance(content, str):
         try:
@@ -237,6 +239,21 @@ def checkpoint_to_resume(run: RunDir, named: Path | None = None) -> tuple[Path, 
     raise NmtError(
         f"{path}: {content}, and no other checkpoint of this run is whole. Train a new run with another --run-dir."
     )
+
+
+def _finish_first_save(run: RunDir) -> None:
+    """Gives the run's only checkpoint its other names, where a kill came after it was written and before that.
+
+    A later save that is cut there leaves a last.pt, and the run goes on from that one.
+    """
+    steps = _by_step(run)
+    if run.last.is_file() or len(steps) != 1 or _FIRST in read_json_object(run.meta):
+        return
+    content = _read(steps[0])
+    if not isinstance(content, str):
+        is_best = content["state"].get("best_step") == _step(steps[0])
+        for name in (*((run.best,) if is_best else ()), run.last):
+            _replace(steps[0], name)
 
 
 def _refuse_trained(run: RunDir) -> None:

@@ -13,6 +13,7 @@ from test_loop import Trainer, batches
 from nmt.data.batching import TrainingBatches
 from nmt.errors import UnwritableError
 from nmt.run_dir import read_json_object
+from nmt.training import checkpoint
 from nmt.training.checkpoint import checkpoint_to_resume, load_checkpoint, make_last, save_checkpoint
 
 __all__ = ["batches"]
@@ -29,6 +30,23 @@ def test_a_checkpoint_of_any_name_is_taken_up(tmp_path: Path, batches: TrainingB
     make_last(run, found[0], found[1]["state"]["step"])
     assert load_checkpoint(run.last)["state"]["step"] == 2
     assert read_json_object(run.meta) == {"first_checkpoint": 2}
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_a_first_save_that_a_kill_cut_before_its_names_is_finished(
+    tmp_path: Path, batches: TrainingBatches, monkeypatch: pytest.MonkeyPatch, named: int
+) -> None:
+    trainer = Trainer(tmp_path / "run", batches, max_steps=2)
+    run, calls = trainer.run, [checkpoint._second_name] * named
+    monkeypatch.setattr(checkpoint, "_second_name", lambda *names: calls.pop()(*names))  # then IndexError, as a kill
+    with pytest.raises(IndexError):
+        trainer.fit()
+    monkeypatch.undo()
+    assert (run.best.exists(), run.last.exists()) == (bool(named), False)
+    found = checkpoint_to_resume(run)
+    assert found is not None
+    assert found[0] == run.last
+    assert load_checkpoint(run.best)["state"]["step"] == found[1]["state"]["step"] == 2
 
 
 def test_in_a_read_only_folder_a_checkpoint_has_no_advice_about_room(
