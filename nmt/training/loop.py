@@ -64,6 +64,7 @@ class Training:
         self.divergence = Divergence(run, batches, config, reporter, writes=processes.first)
         self._seed()
         self._mark = 0.0  # the moment up to which time is accounted for
+        self._logged = False  # since this process began
 
     def _seed(self) -> None:
         """Gives each process but the first, which has that of `torch.manual_seed`, random numbers of its own."""
@@ -261,6 +262,10 @@ class Training:
             f"step {self.state.step:,}  epoch {self.state.epoch + 1}  loss {loss:.3f}{guided}  "
             f"{values['train/tokens_per_second']:,.0f} tokens/s"
         )
+        self._logged = True
+        self._show(note)
+
+    def _show(self, note: str) -> None:
         self.reporter.progress("training", min(self.share(), 0.9999), 1.0, note)
 
     def validate(self, validate: Validate) -> None:
@@ -368,6 +373,8 @@ class Training:
                 ending = bool(self._ending())
                 if logging or ending:
                     self.log()
+                elif not self._logged:  # a sign of life until there is a loss to show
+                    self._show(f"step {self.state.step:,}  epoch {self.state.epoch + 1}")
                 self.state.validation_due = validating or ending
                 ended = self._conclude(validate)
         self.reporter.progress("training", 1.0, 1.0)
