@@ -132,8 +132,6 @@ class _Unpacked(io.RawIOBase):
 def unreadable(path: str | Path, error: OSError) -> NmtError:
     """Return the message for a path that cannot be read."""
     if isinstance(error, FileNotFoundError):
-        if Path(path).is_absolute():
-            return NmtError(f"{path}: no such file. Give its name as it is now")
         return NmtError(
             f"{path}: no such file. A relative path in a configuration starts at its folder, "
             "any other at the current one"
