@@ -75,6 +75,15 @@ RunOption = Annotated[
         "--run", parser=named_path, metavar="DIR", help="Folder of the run. [default: the newest under runs/]"
     ),
 ]
+RunsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--run",
+        parser=named_path,
+        metavar="DIR",
+        help="Folder of the run. Repeatable: an ensemble. [default: the newest under runs/]",
+    ),
+]
 ModelOption = Annotated[
     Path | None,
     typer.Option(

@@ -22,6 +22,7 @@ from nmt.cli.options import (
     ModelOption,
     OutputOption,
     RunOption,
+    RunsOption,
     SplitOption,
     TextsArgument,
     changed_search,
@@ -58,7 +59,7 @@ FormatOption = Annotated[
 @app.command(short_help="Translate text, a file or stdin, line by line.")
 def translate(
     texts: TextsArgument = None,
-    run: RunOption = None,
+    run: RunsOption = None,
     model: ModelOption = None,
     input_file: InputOption = None,
     output: OutputOption = None,
@@ -79,6 +80,7 @@ def translate(
     nmt translate --input news.en --output news.de --beam 10
     tail -f chat.en | nmt translate --format tsv
     nmt translate --model exports/bahdanau "The old dog sleeps."
+    nmt translate --run runs/bahdanau --run runs/luong "The old dog sleeps."
 
     \b
     --format text    one translation a line
@@ -89,6 +91,9 @@ def translate(
     A score is the log probability divided by the length penalty, less the coverage penalty if there is one: nearer to
     0 is better. An alignment such as 0-0 1-2 links words of the source and of the translation by the attention weights
     (nmt align). A blank line stays blank.
+
+    Several runs of one vocabulary translate together: each word counts the mean of their log probabilities, an
+    alignment is of the mean of their weights, and the search is as the first run has it.
     """
     if texts and input_file is not None:
         raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
@@ -102,7 +107,8 @@ def translate(
     from nmt.reporting import too_long
     from nmt.run_dir import replacing
 
-    load = _loader(model, run, output, checkpoint, device, int8, (beam, length_penalty, coverage_penalty, n_best))
+    search = beam, length_penalty, coverage_penalty, n_best
+    load = _loader(model, run or [], output, checkpoint, device, int8, search, form is not Format.text)
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
         translator = load()
         with replacing(output) if output is not None else standard_output() as out:
@@ -117,20 +123,23 @@ def translate(
 
 def _loader(
     model: Path | None,
-    run: Path | None,
+    runs: list[Path],
     output: Path | None,
     checkpoint: Path | None,
     device: str,
     int8: bool,
     search: tuple[int | None, float | None, float | None, int],
+    alignments: bool,
 ) -> Callable[[], LineTranslator]:
-    """Open the run or the exported model, refuse what does not go with it, and return what loads it."""
+    """Open the runs or the exported model, refuse what does not go with them, and return what loads them."""
+    if model is None and len(runs) > 1:
+        return _ensemble_loader(runs, output, checkpoint, device, int8, search, alignments)
     if model is None:
-        opened = open_run(run)
+        opened = open_run(runs[0] if runs else None)
         refuse_run_files({"--output": output}, opened)
         return lambda: load_translator(opened, checkpoint, device, search_settings(opened, *search), int8)
-    for option, value in (("--run", run), ("--checkpoint", checkpoint)):
-        if value is not None:
+    for option, given in (("--run", bool(runs)), ("--checkpoint", checkpoint is not None)):
+        if given:
             raise typer.BadParameter(f"give either --model or {option}.", param_hint=f"'{option}'")
     if device not in ("auto", "cpu"):
         raise typer.BadParameter("an exported model runs on the CPU; name a run with --run.", param_hint="'--device'")
@@ -138,6 +147,30 @@ def _loader(
     refuse_run_files({"--output": output}, exported)
     own = exported.settings
     return lambda: exported.translator(changed_search(exported.path, own.search, own.kind, *search))
+
+
+def _ensemble_loader(
+    runs: list[Path],
+    output: Path | None,
+    checkpoint: Path | None,
+    device: str,
+    int8: bool,
+    search: tuple[int | None, float | None, float | None, int],
+    alignments: bool,
+) -> Callable[[], LineTranslator]:
+    """As `_loader`, of several runs."""
+    if checkpoint is not None:
+        raise typer.BadParameter("a checkpoint is of one run; give one --run.", param_hint="'--checkpoint'")
+    opened = [open_run(path) for path in runs]
+    refuse_run_files({"--output": output}, *opened)
+
+    def load() -> LineTranslator:
+        from nmt.ensemble import load_ensemble
+
+        settings = search_settings(opened[0], *search)
+        return load_ensemble(opened, device=device, search=settings, int8=int8, alignments=alignments)
+
+    return load
 
 
 def _format(form: Format | None, n_best: int, beam: int | None) -> Format:

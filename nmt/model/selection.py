@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ from nmt.model import devices
 BLOCK = 64  # columns
 SAFE = 60.0  # exp(±60) is far from the ends of float32
 ROWS = 320  # of logits at a time on a CPU: enough for a fast product; with 8000 words 10 MB
+
+Best = tuple[Tensor, Tensor, Tensor]  # log-probabilities of whole hypotheses, parents and words, each [B, C]
 
 
 class Selection:
@@ -38,24 +40,17 @@ class Selection:
         self.banned = torch.tensor(list(banned), dtype=torch.int64, device=device)
         self.arrays = threading.local()  # searches may share a model, but not what they write into
 
-    def best(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    def best(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> Best:
         """Log-probabilities of whole hypotheses, parents and words of the best continuations, each [B, C], best first.
 
         `before_N` are the log-probabilities of the hypotheses so far, of each sentence's `beam` one after the other.
         C is `width`, or all continuations where there are fewer.
         """
-        rows = max(1, ROWS // beam) * beam if devices.on_cpu(readout_NR) else len(readout_NR)
-        parts = [
-            self._best_of(readout_NR[start : start + rows], before_N[start : start + rows], beam, width)
-            for start in range(0, len(readout_NR), rows)
-        ]
-        best_BC, parents_BC, tokens_BC = (torch.cat(part) if len(parts) > 1 else part[0] for part in zip(*parts))
-        return best_BC, parents_BC, tokens_BC
+        return _in_parts(lambda part: self._best_of(readout_NR[part], before_N[part], beam, width), before_N, beam)
 
-    def _best_of(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _best_of(self, readout_NR: Tensor, before_N: Tensor, beam: int, width: int) -> Best:
         """`best` of rows that are few enough to be projected at once."""
-        logits_NP: Tensor = self.output(readout_NR)
-        logits_NP = logits_NP.to(torch.promote_types(logits_NP.dtype, torch.float32))
+        logits_NP = self._logits(readout_NR)
         banned_NX = logits_NP[:, self.banned]
         logits_NP.index_fill_(1, self.banned, -math.inf)
         peaks_NQ = logits_NP.view(-1, self.blocks, BLOCK).amax(-1)
@@ -64,6 +59,15 @@ class Selection:
         total_N1 = total_N1.logaddexp(banned_NX.logsumexp(-1, keepdim=True))
         shift_N1 = before_N.to(logits_NP).unsqueeze(1) - total_N1
         return best_of_blocks(logits_NP, peaks_NQ, shift_N1, beam, min(width, beam * self.vocabulary), self.vocabulary)
+
+    def log_probs(self, readout_NR: Tensor) -> Tensor:
+        """log p of every word, banned ones too, [N, P]; -inf beyond the vocabulary."""
+        logits_NP = self._logits(readout_NR)
+        return logits_NP.sub_(self._log_total(logits_NP, logits_NP.amax(-1, keepdim=True)))
+
+    def _logits(self, readout_NR: Tensor) -> Tensor:
+        logits_NP: Tensor = self.output(readout_NR)
+        return logits_NP.to(torch.promote_types(logits_NP.dtype, torch.float32))
 
     def _log_total(self, logits_NP: Tensor, peak_N1: Tensor) -> Tensor:
         """log Σ exp of each row, [N, 1]; `peak_N1` are the rows' maxima."""
@@ -78,6 +82,44 @@ class Selection:
         return torch.sub(logits_NP, peak_N1, out=powers_NP).exp_().sum(-1, keepdim=True).log_().add_(peak_N1)
 
 
+class MeanSelection:
+    """Keeps the best continuations by the arithmetic mean of the log-probabilities that several models give.
+
+    The models have one vocabulary, and the banned words of the first are those of all. The mean is not normalised
+    again: the score of a hypothesis is the mean of those that forced decoding by each model gives it.
+    """
+
+    def __init__(self, members: Sequence[Selection]) -> None:
+        self.members = members
+
+    def best(self, readouts: Sequence[Tensor], before_N: Tensor, beam: int, width: int) -> Best:
+        """As `Selection.best`, of a readout [N, R] of each model; R may differ."""
+        return _in_parts(
+            lambda part: self._best_of([readout_NR[part] for readout_NR in readouts], before_N[part], beam, width),
+            before_N,
+            beam,
+        )
+
+    def _best_of(self, readouts: Sequence[Tensor], before_N: Tensor, beam: int, width: int) -> Best:
+        first, *others = self.members
+        mean_NP = first.log_probs(readouts[0])
+        for member, readout_NR in zip(others, readouts[1:], strict=True):
+            mean_NP.add_(member.log_probs(readout_NR))
+        mean_NP.div_(len(self.members)).index_fill_(1, first.banned, -math.inf)
+        peaks_NQ = mean_NP.view(-1, first.blocks, BLOCK).amax(-1)
+        before_N1 = before_N.to(mean_NP).unsqueeze(1)
+        return best_of_blocks(mean_NP, peaks_NQ, before_N1, beam, min(width, beam * first.vocabulary), first.vocabulary)
+
+
+def _in_parts(best_of: Callable[[slice], Best], before_N: Tensor, beam: int) -> Best:
+    """The results of `best_of` for rows that are few enough to be projected at once, put together."""
+    count = len(before_N)
+    rows = max(1, ROWS // beam) * beam if devices.on_cpu(before_N) else count
+    parts = [best_of(slice(start, start + rows)) for start in range(0, count, rows)]
+    best_BC, parents_BC, tokens_BC = (torch.cat(part) if len(parts) > 1 else part[0] for part in zip(*parts))
+    return best_BC, parents_BC, tokens_BC
+
+
 def padded(output: nn.Linear) -> tuple[Tensor, Tensor]:
     """Weight and bias of a projection to P columns, whole blocks; those beyond the vocabulary give -inf."""
     more = -output.out_features % BLOCK
@@ -87,7 +129,7 @@ def padded(output: nn.Linear) -> tuple[Tensor, Tensor]:
 
 def best_of_blocks(
     logits_NP: Tensor, peaks_NQ: Tensor, shift_N1: Tensor, beam: int, width: int, vocabulary: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Best:
     """The `width` largest of logits + shift over the `beam` rows of each sentence: values, rows 0 … K-1 and columns.
 
     `peaks_NQ` are the maxima of the blocks. A value outside the blocks with the `width` largest maxima has `width`

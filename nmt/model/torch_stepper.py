@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt.model.decoder import DecoderState, Memory
+from nmt.model.decoder import Decoded, DecoderState, Memory
 from nmt.model.folded import folded
-from nmt.model.selection import Selection
+from nmt.model.selection import Best, Selection
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.stepper import Array, Continuations
 
@@ -47,18 +48,15 @@ class TorchStepper:
     @torch.inference_mode()
     def step(self, state: StepState, tokens_BK: Array, log_probs_BK: Array, width: int) -> Continuations:
         """Feeds each hypothesis its last word; the `width` best continuations of each sentence, best first."""
-        batch, beam = tokens_BK.shape
-        embedded_ND = self.model.tgt_embedding(torch.from_numpy(tokens_BK.reshape(-1)).to(self.device))
-        readout_NR, decoder, weights_NS = self.model.decoder.step(embedded_ND, state.decoder, state.memory)
+        readout_NR, decoder, weights_NS = self.decode(state, tokens_BK)
         before_N = torch.from_numpy(log_probs_BK.reshape(-1)).to(self.device)
-        best_BC, parents_BC, tokens_BC = self.selection.best(readout_NR, before_N, beam, width)
-        return Continuations(
-            log_probs_BC=best_BC.double().cpu().numpy(),
-            parents_BC=parents_BC.cpu().numpy(),
-            tokens_BC=tokens_BC.cpu().numpy(),
-            weights_BKS=weights_NS.view(batch, beam, -1).float().cpu().numpy(),
-            state=StepState(state.memory, decoder),
-        )
+        best = self.selection.best(readout_NR, before_N, tokens_BK.shape[1], width)
+        return continuations(best, weights_NS, tokens_BK.shape, StepState(state.memory, decoder))
+
+    def decode(self, state: StepState, tokens_BK: Array) -> Decoded:
+        """The decoder's step: readouts [N, R] that are yet to be projected, its state, the weights [N, S]."""
+        embedded_ND = self.model.tgt_embedding(torch.from_numpy(tokens_BK.reshape(-1)).to(self.device))
+        return self.model.decoder.step(embedded_ND, state.decoder, state.memory)
 
     @torch.inference_mode()
     def select(self, state: StepState, sentences_B: Array, rows_N: Array) -> StepState:
@@ -68,6 +66,18 @@ class TorchStepper:
             return StepState(state.memory, state.decoder.select(rows))
         sentences = torch.from_numpy(sentences_B).to(self.device)
         return StepState(state.memory.select(sentences), state.decoder.select(rows))
+
+
+def continuations(best: Best, weights_NS: Tensor, shape: tuple[int, ...], state: Any) -> Continuations:
+    """What a selection found for B sentences of K hypotheses, `shape`, as the search reads it."""
+    best_BC, parents_BC, tokens_BC = best
+    return Continuations(
+        log_probs_BC=best_BC.double().cpu().numpy(),
+        parents_BC=parents_BC.cpu().numpy(),
+        tokens_BC=tokens_BC.cpu().numpy(),
+        weights_BKS=weights_NS.view(*shape, -1).float().cpu().numpy(),
+        state=state,
+    )
 
 
 def pad_ids(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

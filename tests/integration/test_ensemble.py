@@ -1,0 +1,94 @@
+"""`nmt translate` with several runs: as one run where they are the same one; what does not go together is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import nmt
+
+from nmt.cli import main
+
+LINES = b"the red dog sees the cat.\n\nold cat\n"
+
+
+def outcome(workplace: Path, *options: object) -> list[dict[str, object]]:
+    out = nmt("translate", *options, "--format", "jsonl", cwd=workplace, stdin=LINES).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["bahdanau", "none"])
+def test_a_run_with_itself_translates_as_the_run_does(workplace: Path, kind: str) -> None:
+    run = "--run", f"runs/{kind}"
+    for one, other in zip(outcome(workplace, *run), outcome(workplace, *run, *run), strict=True):
+        assert one.pop("score") == pytest.approx(other.pop("score"), abs=1e-4)
+        assert one["text"] == other["text"]
+        assert one.get("alignment") == other.get("alignment")
+
+
+def test_runs_of_all_kinds_translate_together(workplace: Path) -> None:
+    kinds = ("none", "luong", "bahdanau")
+    runs = [part for kind in kinds for part in ("--run", f"runs/{kind}")]
+    alone = [outcome(workplace, "--run", f"runs/{kind}", "--beam", 2) for kind in kinds]
+    together = outcome(workplace, *runs, "--beam", 2)
+    assert [line["line"] for line in together] == [1, 2, 3]
+    assert together[1]["text"] == ""
+    assert together[0]["alignment"]
+    assert together[0]["score"] not in [found[0]["score"] for found in alone]
+
+
+def copied(workplace: Path, folder: Path) -> Path:
+    run = folder / "other"
+    for part in ("config.yaml", "meta.json"):
+        run.mkdir(exist_ok=True)
+        shutil.copy(workplace / "runs/luong" / part, run)
+    for part in ("tokenizer", "checkpoints"):
+        shutil.copytree(workplace / "runs/luong" / part, run / part)
+    return run
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, *options: object) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(["translate", *map(str, options), "the dog."])
+    assert end.value.code == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    return " ".join(said.err.split())
+
+
+def test_another_vocabulary_direction_or_shift_is_refused(
+    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, other = workplace / "runs/bahdanau", copied(workplace, tmp_path)
+    runs = "--run", first, "--run", first, "--run", other
+    config = other / "config.yaml"
+    before = config.read_text()
+
+    config.write_text(before.replace("src_lang: en", "src_lang: fr"))
+    said = refused(capsys, 1, *runs)
+    assert f"{first} translates en to de, and {other} fr to de" in said
+
+    guided = before.replace("train_alignments: null", "train_alignments: train.links")
+    config.write_text(guided.replace("alignment_shift: 0", "alignment_shift: 1"))
+    said = refused(capsys, 1, *runs, "--format", "tsv")
+    assert f"{first} and {other}: the weights of the one link words with training.alignment_shift 0" in said
+    nmt("translate", *runs, "the dog.", cwd=workplace)
+
+    config.write_text(before)
+    model = other / "tokenizer/joint.model"
+    model.write_bytes(model.read_bytes() + b"\0")
+    said = refused(capsys, 1, *runs)
+    assert f"{first} and {other}: their SentencePiece models differ" in said
+
+
+def test_options_that_do_not_go_with_several_runs_are_refused(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = workplace / "runs/bahdanau", workplace / "runs/luong"
+    runs = "--run", first, "--run", second
+    assert "a checkpoint is of one run" in refused(capsys, 2, *runs, "--checkpoint", first / "checkpoints/best.pt")
+    assert "either --model or --run" in refused(capsys, 2, *runs, "--model", "exports/bahdanau")
+    assert f"is a part of the run {second}" in refused(capsys, 2, *runs, "--output", second / "config.yaml")
+    assert "there is no such run" in refused(capsys, 1, *runs, "--run", workplace / "runs/none-such")
