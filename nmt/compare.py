@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nmt.config import Config, load_config
 from nmt.data.text import read_lines
@@ -29,6 +29,8 @@ from nmt.scoring import (
 )
 from nmt.significance import TRIALS, MetricComparison, SystemScore, paired_tests
 from nmt.training.checkpoint import load_checkpoint
+
+T = TypeVar("T")
 
 Pairs = Sequence[tuple[str, str]]
 HEADINGS = ("score", "difference", "bootstrap, 95 % interval", "p (bootstrap)", "p (randomisation)")
@@ -113,6 +115,13 @@ class Comparison:
         }
 
 
+def _unchanged(run: RunDir, kept: T | None) -> T:
+    """Refuses a run whose translations do not fit to it, although they were just made."""
+    if kept is None:
+        raise NmtError(f"{run.path}: the run has changed while it was evaluated. Wait for its training, or stop it.")
+    return kept
+
+
 def compare_runs(
     runs: Sequence[RunDir],
     reporter: Reporter,
@@ -158,11 +167,7 @@ def compare_runs(
                 run, reporter, split=split, src=src, tgt=tgt, device=device, batch_tokens=batch_tokens, pairs=pairs
             )
             kept = _stored(run, config, given, pairs)
-        if kept is None:
-            raise NmtError(
-                f"{run.path}: the run has changed while it was evaluated. Wait for its training, or stop it."
-            )
-        systems.append(System(name, str(run.path), *kept))
+        systems.append(System(name, str(run.path), *_unchanged(run, kept)))
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     settings: dict[str, Any] = {"tgt_lang": tgt_lang, "bleu_tokenize": evaluation.bleu_tokenize}
     reporter.info(f"{len(systems)} runs: {resamples:,} resamples and {trials:,} trials for each metric …")

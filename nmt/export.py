@@ -62,29 +62,27 @@ def export_run(
         search=config.search,
         files={name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     )
-    facts = Facts.of(
-        run,
-        config,
-        translator,
-        settings,
-        folder,
-        sum(tensor.numel() for tensor in trainable_parameters(translator.model)),
-        licence,
-    )
+    parameters = sum(tensor.numel() for tensor in trainable_parameters(translator.model))
+    facts = Facts.of(run, config, translator, settings, folder, parameters, licence)
     contents[SETTINGS] = (settings.model_dump_json(indent=2) + "\n").encode()
-    try:
-        contents[CARD] = model_card(facts).encode()
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        files = ", ".join(str(file) for file in (run.data_report, run.meta, run.eval / "test.json"))
-        raise NmtError(
-            f"the model card cannot be written: one of {files} is not as nmt writes it. Remove it, or run `nmt eval`."
-        ) from error
+    contents[CARD] = _card(run, facts)
     if facts.picture is not None:
         contents[PICTURE] = facts.picture
     _write(folder, contents)
     total = sum(map(len, contents.values()))
     reporter.info(f"{settings.precision}, step {settings.step:,}, {total / 1e6:,.1f} MB in {len(contents)} files")
     return folder
+
+
+def _card(run: RunDir, facts: Facts) -> bytes:
+    """Return the model card."""
+    try:
+        return model_card(facts).encode()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        files = ", ".join(str(file) for file in (run.data_report, run.meta, run.eval / "test.json"))
+        raise NmtError(
+            f"the model card cannot be written: one of {files} is not as nmt writes it. Remove it, or run `nmt eval`."
+        ) from error
 
 
 def refuse_taken(folder: Path) -> None:

@@ -90,10 +90,10 @@ def translate(
 
     A score is the log probability divided by the length penalty, less the coverage penalty if there is one: nearer to
     0 is better. An alignment such as 0-0 1-2 links words of the source and of the translation by the attention weights
-    (nmt align). A blank line stays blank.
+    (nmt align).
 
-    Several runs of one vocabulary translate together: each word counts the mean of their log probabilities, an
-    alignment is of the mean of their weights, and the search is as the first run has it.
+    Several runs of one vocabulary translate together by the mean of their log probabilities (and weights), as the first
+    of them searches. A blank line stays blank.
     """
     if texts and input_file is not None:
         raise typer.BadParameter("give either TEXT or --input, not both.", param_hint="'--input'")
