@@ -20,21 +20,6 @@ from nmt.evaluation import digest_of_pairs
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
 
-REFERENCES = [
-    "Der alte Mann liest ein Buch.",
-    "Die Kinder spielen heute im Garten, weil die Sonne scheint.",
-    "Ich habe ihn nicht gesehen.",
-    "Zwei Hunde laufen über die grüne Wiese.",
-    "",
-]
-HYPOTHESES = [
-    "Der alte Mann liest das Buch.",
-    "Die Kinder spielen im Garten, weil die Sonne scheint.",
-    "Ich habe ihn gesehen.",
-    "Zwei Hunde laufen über eine grüne Wiese.",
-    "Nichts.",
-]
-
 
 @dataclass(frozen=True)
 class FakeTranslation:
