@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.cutting import Indices as Indices
-from nmt.data.cutting import cut_batches
+from nmt.data.cutting import Numbers, cut_batches, sorted_by_length
 from nmt.data.sampling import SubwordSampling
 from nmt.data.store import EncodedCorpus, Ids
 from nmt.data.tokenizer import BOS, EOS, PAD
@@ -226,15 +226,18 @@ class TrainingBatches:
 
     def _epoch(self, epoch: int) -> tuple[EncodedPairs, list[Indices]]:
         if self._cut is None or self._cut[0] != epoch:
+            self._cut = None  # before the next one takes its room
             pairs = self.corpus if self.sampling is None else self.sampling.epoch(epoch)
             self._cut = epoch, pairs, self._cut_epoch(pairs, epoch)
         return self._cut[1:]
 
     def _cut_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Indices]:
         rng = np.random.default_rng([self.seed, epoch])
-        shuffled = rng.permutation(len(pairs))
-        order = shuffled[np.lexsort((pairs.src_lengths[shuffled], pairs.tgt_lengths[shuffled]))]
-        batches = cut_batches(order, widths_of(pairs), self.batch_tokens)
+        shuffled = np.arange(len(pairs), dtype=np.int32 if len(pairs) < 2**31 else np.int64)
+        rng.shuffle(shuffled)
+        order = sorted_by_length(shuffled, pairs.src_lengths, pairs.tgt_lengths)
+        del shuffled
+        batches = cut_batches(order, _Widths(pairs.src_lengths, pairs.tgt_lengths), self.batch_tokens)
         return [batches[place] for place in rng.permutation(len(batches))]
 
     def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Portion]]:
@@ -242,12 +245,24 @@ class TrainingBatches:
         while True:
             pairs, batches = self._epoch(epoch)
             for place in range(position, len(batches)):
-                yield epoch, place + 1, self._portion(pairs, batches[place])
+                yield epoch, place + 1, self._portion(pairs, batches[place].astype(np.int64))
+            del batches  # before those of the next one take their room
             epoch, position = epoch + 1, 0
 
     def _portion(self, corpus: EncodedPairs, pairs: Indices) -> Portion:
         parts = tuple(make_batch(corpus, part) for part in self.deal.own(pairs))
         return Portion(parts, pairs, int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
+
+
+class _Widths:
+    """`widths_of` some pairs, worked out when they are asked for."""
+
+    def __init__(self, src_lengths: Ids, tgt_lengths: Ids) -> None:
+        self._src, self._tgt = src_lengths, tgt_lengths
+
+    def __getitem__(self, pairs: Numbers) -> Numbers:
+        widths: Numbers = np.maximum(self._src[pairs], self._tgt[pairs]) + 1
+        return widths
 
 
 def in_order(corpus: EncodedCorpus, batch_tokens: int) -> list[Indices]:

@@ -2,22 +2,56 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.signedinteger[Any]]  # of pairs, in 32 bits where these are enough
+AT_ONCE = 2**18  # pairs whose lengths are looked at together: next to nothing beside a corpus
 
 
-def cut_batches(order: Indices, widths: Indices, batch_tokens: int) -> list[Indices]:
+class Widths(Protocol):
+    """The widths of pairs: an array, or what is indexed like one."""
+
+    def __getitem__(self, pairs: Numbers, /) -> Numbers: ...
+
+
+def sorted_by_length(pairs: Numbers, src_lengths: Numbers, tgt_lengths: Numbers) -> Numbers:
+    """Pairs sorted by target and then source length, those of equal lengths in the order in which they came."""
+    return _sorted(_sorted(pairs, src_lengths), tgt_lengths)
+
+
+def _sorted(pairs: Numbers, lengths: Numbers) -> Numbers:
+    """Pairs by a length, stably. A counting sort: beside its result it needs nothing that grows with their number."""
+    blocks = [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
+    longest = int(lengths.max(initial=0))
+    places = np.zeros(longest + 2, dtype=np.int64)  # where the next pair of each length goes
+    for block in blocks:
+        places[1:] += np.bincount(lengths[block], minlength=longest + 1)
+    np.cumsum(places, out=places)
+    ordered = np.empty_like(pairs)
+    for block in blocks:
+        order = np.argsort(lengths[block], kind="stable")
+        found, first, counts = np.unique(lengths[block[order]], return_index=True, return_counts=True)
+        within = np.arange(len(block)) - np.repeat(first, counts)
+        ordered[np.repeat(places[found], counts) + within] = block[order]
+        places[found] += counts
+    return ordered
+
+
+def cut_batches(order: Numbers, widths: Widths, batch_tokens: int) -> list[Any]:
     """Cuts a sequence of pairs into batches with sentences x longest width at most `batch_tokens`.
 
     A pair wider than the budget makes a batch of its own.
     """
-    batches: list[Indices] = []
+    batches: list[Any] = []
     start, longest = 0, 0
-    for place, width in enumerate(widths[order].tolist()):
+    blocks = (widths[order[first : first + AT_ONCE]].tolist() for first in range(0, len(order), AT_ONCE))
+    for place, width in enumerate(itertools.chain.from_iterable(blocks)):
         longest = max(longest, width)
         if place > start and (place - start + 1) * longest > batch_tokens:
             batches.append(order[start:place])

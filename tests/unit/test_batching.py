@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from nmt.data import cutting
 from nmt.data.batching import Deal, TrainingBatches, in_order, make_batch
 from nmt.data.cutting import by_length, cut_batches
 from nmt.data.store import CorpusWriter, EncodedCorpus
@@ -132,3 +133,23 @@ def test_a_batch_is_dealt_out_once_and_its_order_does_not_depend_on_how(
         for part in found:
             longest = max(part.src_BS.shape[1], part.tgt_in_BT.shape[1])
             assert (len(part.pairs) - 1) * longest < budget  # over it by less than a sentence
+
+
+@pytest.mark.parametrize("longest", [0, 3, 200])
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+def test_sorting_by_length_is_a_stable_sort_however_it_is_cut(
+    count: int, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "AT_ONCE", 700)
+    rng = np.random.default_rng(count + longest)
+    src, tgt = (rng.integers(0, longest + 1, count).astype(np.int32) for _ in range(2))
+    pairs = rng.permutation(count).astype(np.int32)
+    expected = pairs[np.lexsort((src[pairs], tgt[pairs]))]
+    found = cutting.sorted_by_length(pairs, src, tgt)
+    assert found.dtype == np.int32
+    assert np.array_equal(found, expected)
+    widths = np.maximum(src, tgt) + 1
+    whole = cutting.cut_batches(expected, widths, 500)
+    monkeypatch.setattr(cutting, "AT_ONCE", 2**18)
+    for parts in zip(whole, cutting.cut_batches(expected, widths, 500), strict=True):
+        assert np.array_equal(*parts)
