@@ -191,9 +191,15 @@ def _alignment(corpus: EncodedPairs, pairs: Indices) -> Alignment | None:
     )
 
 
-def widths_of(corpus: EncodedPairs) -> Indices:
-    """The longer side of each pair in pieces, EOS counted: what a pair costs of the token budget."""
-    return np.maximum(corpus.src_lengths, corpus.tgt_lengths).astype(np.int64) + 1
+class _Widths:
+    """The longer side of each pair in pieces, EOS counted: what it costs of the budget. Worked out when asked for."""
+
+    def __init__(self, corpus: EncodedPairs) -> None:
+        self._src, self._tgt = corpus.src_lengths, corpus.tgt_lengths
+
+    def __getitem__(self, pairs: Numbers) -> Numbers:
+        widths: Numbers = np.maximum(self._src[pairs], self._tgt[pairs]) + 1
+        return widths
 
 
 class TrainingBatches:
@@ -237,7 +243,7 @@ class TrainingBatches:
         rng.shuffle(shuffled)
         order = sorted_by_length(shuffled, pairs.src_lengths, pairs.tgt_lengths)
         del shuffled
-        batches = cut_batches(order, _Widths(pairs.src_lengths, pairs.tgt_lengths), self.batch_tokens)
+        batches = cut_batches(order, _Widths(pairs), self.batch_tokens)
         return [batches[place] for place in rng.permutation(len(batches))]
 
     def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Portion]]:
@@ -254,18 +260,7 @@ class TrainingBatches:
         return Portion(parts, pairs, int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
 
 
-class _Widths:
-    """`widths_of` some pairs, worked out when they are asked for."""
-
-    def __init__(self, src_lengths: Ids, tgt_lengths: Ids) -> None:
-        self._src, self._tgt = src_lengths, tgt_lengths
-
-    def __getitem__(self, pairs: Numbers) -> Numbers:
-        widths: Numbers = np.maximum(self._src[pairs], self._tgt[pairs]) + 1
-        return widths
-
-
 def in_order(corpus: EncodedCorpus, batch_tokens: int) -> list[Indices]:
     """Every pair once, sorted by length and cut into batches: for the likelihood of a development set."""
-    order = np.lexsort((corpus.src_lengths, corpus.tgt_lengths))
-    return cut_batches(order, widths_of(corpus), batch_tokens)
+    order = sorted_by_length(np.arange(len(corpus)), corpus.src_lengths, corpus.tgt_lengths)
+    return cut_batches(order, _Widths(corpus), batch_tokens)
