@@ -18,7 +18,8 @@ Change = tuple[str, str]  # a setting's path, and "path: old -> new"
 
 # What decides the meaning of ids, the shapes of weights, or what the optimizer's state is of.
 _FIXED = ("data", "tokenizer", "model", "training.optimizer.kind")
-_FREE = ("tokenizer.sampling_alpha", "model.dropout")  # parts of these that are matters of training alone
+_DROPOUTS = ("model.dropout", "model.word_dropout", "model.annotation_dropout", "model.weight_dropout")
+_FREE = ("tokenizer.sampling_alpha", *_DROPOUTS)  # parts of these that are matters of training alone
 _OTHER_ORDER = "the rest of this epoch comes in other batches: some pairs twice, others not at all"
 _OTHER_SCORES = "scores of dev from here on do not compare with earlier ones, the best one among them"
 # Where the text lies may change; that it is the same text is seen from its checksums.
@@ -34,6 +35,7 @@ _MEANING = {
     **dict.fromkeys(_SHARES, _OTHER_ORDER),
     "training.precision": "updates are rounded otherwise from here on",
     "training.label_smoothing": "train/loss from here on does not compare with earlier values",
+    "training.r_drop": "updates take twice the time with it, or half the time without",
     "training.alignment_weight": "train/alignment_loss counts otherwise from here on",
     "training.optimizer.learning_rate": "what a plateau has taken off so far stays off",
     "training.schedule": "what a plateau has taken off so far stays off",

@@ -40,6 +40,8 @@ class EncoderConfig(Section):
     """Layers, each reading the one below."""
     bidirectional: bool = True
     """Whether a second network reads from the end."""
+    residual: bool = False
+    """Whether a layer above the first adds its input to what it makes of it; needs two layers."""
 
     @property
     def annotation_size(self) -> int:
@@ -131,7 +133,13 @@ class ModelConfig(Section):
     embedding_size: Size = 256
     """Size of a piece's vector, on either side."""
     dropout: BelowOne = 0.3
-    """Share of units silenced in training."""
+    """Share of units of embeddings, readouts, and between layers silenced in training, one mask a sentence."""
+    word_dropout: BelowOne = 0.0
+    """Share of words of either side whose embedding is silenced in training."""
+    annotation_dropout: BelowOne = 0.0
+    """Share of units of the annotations silenced in training, one mask a sentence."""
+    weight_dropout: BelowOne = 0.0
+    """Share of the weights between a state and the next silenced in training."""
     tie_embeddings: bool = False
     """Whether source, target and output share one matrix; needs `tokenizer.joint`."""
     encoder: EncoderConfig = EncoderConfig()
@@ -152,8 +160,9 @@ class OptimizerConfig(Section):
 class ScheduleConfig(Section):
     """How the learning rate changes."""
 
-    kind: Literal["plateau", "cosine", "constant"] = "plateau"
-    """plateau: times `factor` when validation stops improving; cosine: to 0 at max_steps; constant."""
+    kind: Literal["plateau", "cosine", "inverse_sqrt", "constant"] = "plateau"
+    """plateau: times `factor` when validation stops improving; cosine: to 0 at max_steps; inverse_sqrt: by the root of
+    the steps since warm-up; constant."""
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """What plateau multiplies the rate by."""
     patience: CountOrZero = 2
@@ -182,6 +191,8 @@ class TrainingConfig(Section):
     last validation and the scores of the test set after it, come on top."""
     label_smoothing: BelowOne = 0.1
     """Share of probability spread over all pieces."""
+    r_drop: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    """Weight of the divergence between two passes over a batch with other dropout; 0: one pass."""
     clip_norm: Positive = 1.0
     """Largest norm of the gradient."""
     ema_decay: BelowOne = 0.0
@@ -264,7 +275,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Config:
-        if problems := [*_decoder_problems(self.model), *_tying_problems(self), *_attention_problems(self)]:
+        found = (_decoder_problems(self.model), _tying_problems(self), _attention_problems(self), _idle_problems(self))
+        if problems := [problem for each in found for problem in each]:
             raise problems_error(problems)
         return self
 
@@ -290,6 +302,21 @@ def _decoder_problems(model: ModelConfig) -> list[Problem]:
         f"projection between the two, or make the sizes equal, for example {_equal_sizes(model)}"
     )
     return [Problem(score, text, (score, _ENCODER, (*_DECODER, "hidden_size")))]
+
+
+def _idle_problems(config: Config) -> list[Problem]:
+    """Check what would do nothing, for want of what it works on."""
+    model, problems = config.model, []
+    if model.encoder.residual and model.encoder.num_layers < 2:
+        residual, layers = (*_ENCODER, "residual"), (*_ENCODER, "num_layers")
+        text = "needs a second layer, which adds what it reads: set model.encoder.num_layers to 2 or more"
+        problems.append(Problem(residual, text, (residual, layers)))
+    dropouts = (model.dropout, model.word_dropout, model.annotation_dropout, model.weight_dropout)
+    if config.training.r_drop and not any(dropouts):
+        r_drop, dropout = ("training", "r_drop"), ("model", "dropout")
+        text = "needs dropout: without it both readings of a batch are the same. Set model.dropout above 0"
+        problems.append(Problem(r_drop, text, (r_drop, dropout)))
+    return problems
 
 
 def _equal_sizes(model: ModelConfig) -> str:

@@ -130,6 +130,7 @@ class GraphEncoder(nn.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.hidden_size, self.bidirectional = encoder.hidden_size, encoder.bidirectional
+        self.residual = encoder.residual
         self.cell = "gru" if isinstance(encoder.layers[0], nn.GRU) else "lstm"
         self.layers = nn.ModuleList(_RecurrentWeights(cast(nn.RNNBase, layer), self.cell) for layer in encoder.layers)
 
@@ -145,7 +146,7 @@ class GraphEncoder(nn.Module):
             attributes["linear_before_reset"] = 1  # torch applies the reset gate after the product with the state
         shapes = [(steps, directions, batch, size)] + [(directions, batch, size)] * (1 if self.cell == "gru" else 2)
         last_MBH = x_SBX
-        for layer in cast(Iterable[_RecurrentWeights], self.layers):
+        for index, layer in enumerate(cast(Iterable[_RecurrentWeights], self.layers)):
             states_SMBH, last_MBH, *_ = torch.onnx.ops.symbolic_multi_out(
                 self.cell.upper(),
                 (x_SBX, layer.w_input_MGX, layer.w_state_MGH, layer.bias_MG, lengths_B.to(torch.int32)),
@@ -154,7 +155,8 @@ class GraphEncoder(nn.Module):
                 shapes=shapes,
                 version=OPSET,
             )
-            x_SBX = states_SMBH.transpose(1, 2).flatten(2)
+            states_SBX = states_SMBH.transpose(1, 2).flatten(2)
+            x_SBX = states_SBX + x_SBX if self.residual and index > 0 else states_SBX
         mask_BS = torch.arange(steps) < lengths_B.unsqueeze(1)
         # The last state of a direction is that of the last position which it reads.
         start_BH = last_MBH[-1]

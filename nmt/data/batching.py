@@ -83,6 +83,19 @@ class Batch:
         """The batch on `device`, but for the source's lengths; the copy of a pinned one does not wait."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
+    def twice(self) -> Batch:
+        """The batch and, after it, the batch again; a link counts half in either."""
+        sentences, places = self.tgt_in_BT.shape[0], self.tgt_in_BT.numel()
+        doubled = self._each(lambda tensor: torch.cat([tensor, tensor]))
+        alignment = doubled.alignment
+        if alignment is not None:
+            links = len(alignment.rows_L) // 2
+            alignment.rows_L[links:] += sentences
+            alignment.shares_L.div_(2)
+        doubled.tgt_places_N[self.tgt_tokens :] += places
+        lengths_B = torch.cat([self.src_lengths_B, self.src_lengths_B])
+        return replace(doubled, src_lengths_B=lengths_B)
+
     def _each(self, moved: Callable[[Tensor], Tensor]) -> Batch:
         """The batch with all of its tensors but the lengths replaced."""
 

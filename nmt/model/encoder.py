@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from nmt.config import EncoderConfig
 from nmt.model import devices
+from nmt.model.dropout import SharedDropout, run_layer
 from nmt.model.packed import Packing, packed_states
-from nmt.model.recurrent import SharedDropout, make_recurrent
+from nmt.model.recurrent import make_recurrent
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Encoding:
 class Encoder(nn.Module):
     """Annotations of a source sentence (Bahdanau et al. 2015, section 3.2), of one or more layers.
 
+    With `residual` a layer above the first adds what it reads to its states (Wu et al. 2016, section 3.1); the states
+    that a decoder starts from are the top layer's own.
+
     Padding changes no state: each direction reads the real positions of a sentence alone. torch's GRU applies
     the reset gate after the product with the state, where the paper (Cho et al. 2014) applies it before.
     """
@@ -48,6 +52,7 @@ class Encoder(nn.Module):
             make_recurrent(config.cell, size, config.hidden_size, bidirectional=config.bidirectional) for size in sizes
         )
         self.dropout = SharedDropout(dropout)
+        self.residual = config.residual
 
     def forward(self, embedded_BSD: Tensor, lengths_B: Tensor) -> Encoding:
         """`embedded_BSD` are source embeddings, `lengths_B` real positions a sentence (EOS included), on the CPU.
@@ -67,17 +72,20 @@ class Encoder(nn.Module):
         if devices.on_cpu(x_BSX):
             packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional)
         for layer in self.layers:
-            if layer is not self.layers[0]:
+            below_BSX, first = x_BSX, layer is self.layers[0]
+            if not first:
                 x_BSX = self.dropout(x_BSX)
             if packing is not None:
-                x_BSX = packed_states(layer, x_BSX, None, packing)
-                continue
-            sorted_BSX = x_BSX.index_select(0, order_dev_B)
-            packed = nn.utils.rnn.pack_padded_sequence(sorted_BSX, lengths_cpu_B[order_B], batch_first=True)
-            padded_BSX, _ = nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=steps)
-            x_BSX = padded_BSX.index_select(0, place_B)
+                states_BSX = packed_states(layer, x_BSX, None, packing)
+            else:
+                sorted_BSX = x_BSX.index_select(0, order_dev_B)
+                packed = nn.utils.rnn.pack_padded_sequence(sorted_BSX, lengths_cpu_B[order_B], batch_first=True)
+                made, _ = run_layer(layer, packed)
+                padded_BSX, _ = nn.utils.rnn.pad_packed_sequence(made, batch_first=True, total_length=steps)
+                states_BSX = padded_BSX.index_select(0, place_B)
+            x_BSX = states_BSX + below_BSX if self.residual and not first else states_BSX
         mask_BS = torch.arange(steps, device=x_BSX.device) < lengths_B.unsqueeze(1)
-        last_BH = x_BSX.flatten(0, 1).index_select(0, last_B)[:, : self.hidden_size]
-        start_BH = x_BSX[:, 0, self.hidden_size :] if self.bidirectional else last_BH
+        last_BH = states_BSX.flatten(0, 1).index_select(0, last_B)[:, : self.hidden_size]
+        start_BH = states_BSX[:, 0, self.hidden_size :] if self.bidirectional else last_BH
         summary_BE = torch.cat([last_BH, start_BH], -1) if self.bidirectional else last_BH
         return Encoding(x_BSX.contiguous(), mask_BS, start_BH, summary_BE)

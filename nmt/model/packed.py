@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.model.cell_steps import GRU, LSTM, LoopCell, Views
+from nmt.model.dropout import layer_weights
 from nmt.model.gemm import product, weight_gradient, write_sum
 
 
@@ -185,7 +186,7 @@ def packed_states(layer: nn.Module, x_BSX: Tensor, start_DBM: Tensor | None, pac
     """h [B, S, D·H] of one layer of torch's GRU or LSTM, batch first, 0 on padding: equal to torch's own."""
     suffixes = ["", "_reverse"][: len(packing.places)]
     weights = (
-        torch.stack([getattr(layer, f"{name}_l0{suffix}") for suffix in suffixes])
+        torch.stack(layer_weights(layer, [f"{name}_l0{suffix}" for suffix in suffixes]))
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
     cell = LSTM if isinstance(layer, nn.LSTM) else GRU

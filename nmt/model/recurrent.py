@@ -12,35 +12,13 @@ from torch import Tensor, nn
 
 from nmt.model import devices
 from nmt.model.cell_steps import GRU, LSTM, LoopCell
+from nmt.model.dropout import SharedDropout, layer_weights, run_layer
 from nmt.model.packed import Packing, packed_states
 from nmt.model.precision import large_linear
 from nmt.model.stack_steps import LoopLayer
 
 Cell = Literal["gru", "lstm"]
 Hidden = tuple[Tensor, ...]  # each [N, H]: h of every layer; for an LSTM followed by c of every layer
-
-
-class SharedDropout(nn.Module):
-    """Dropout with one mask for all positions of a sentence (Gal and Ghahramani 2016).
-
-    Cheaper on a CPU than a mask for each position, and the better regulariser for recurrent networks.
-    """
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x_BTX: Tensor) -> Tensor:
-        """`x_BTX` in evaluation; in training with a share `rate` of its last axis set to 0, alike at every position."""
-        mask_BX = self.mask(x_BTX[:, 0])
-        return x_BTX if mask_BX is None else x_BTX * mask_BX.unsqueeze(1)
-
-    def mask(self, like_BX: Tensor) -> Tensor | None:
-        """What each sentence's values are multiplied by, of the shape and type of `like_BX`; None for no dropout."""
-        if not self.training or self.rate == 0:
-            return None
-        keep = 1 - self.rate
-        return torch.empty_like(like_BX, memory_format=torch.contiguous_format).bernoulli_(keep).div_(keep)
 
 
 def make_recurrent(cell: Cell, input_size: int, hidden_size: int, *, bidirectional: bool = False) -> nn.RNNBase:
@@ -62,9 +40,12 @@ def make_recurrent(cell: Cell, input_size: int, hidden_size: int, *, bidirection
 
 
 def cell_weights(layer: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """W_ih, W_hh, b_ih and b_hh of a layer of `make_recurrent` in one direction, in torch's order of gates."""
+    """W_ih, W_hh, b_ih and b_hh of a layer of `make_recurrent` in one direction, in torch's order of gates.
+
+    In training some weights are dropped.
+    """
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    return cast(tuple[Tensor, Tensor, Tensor, Tensor], tuple(getattr(layer, name) for name in names))
+    return cast(tuple[Tensor, Tensor, Tensor, Tensor], tuple(layer_weights(layer, names)))
 
 
 def step_cell(layer: nn.Module, parts: tuple[Tensor, ...], state: Hidden) -> Hidden:
@@ -161,5 +142,5 @@ class RecurrentStack(nn.Module):
                 x_BTX = packed_states(layer, x_BTX, self.state_of(hidden, index).unsqueeze(0), packing)
             else:
                 start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))
-                x_BTX, _ = layer(x_BTX, start)
+                x_BTX, _ = run_layer(layer, x_BTX, start)
         return x_BTX

@@ -6,13 +6,15 @@ D embedding size, R readout size, V vocabulary.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 from typing_extensions import assert_never
 
 from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, PlainConfig
 from nmt.model.decoder import BahdanauDecoder, Decoder, LuongDecoder, Memory, PlainDecoder
+from nmt.model.dropout import SharedDropout, WordDropout, set_weight_dropout
 from nmt.model.encoder import Encoder
-from nmt.model.recurrent import SharedDropout
 
 
 class Seq2Seq(nn.Module):
@@ -20,7 +22,7 @@ class Seq2Seq(nn.Module):
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, *, src_vocab: int, tgt_vocab: int, embedding_size: int,
-        dropout: float, tie_embeddings: bool,
+        dropout: float, word_dropout: float, annotation_dropout: float, tie_embeddings: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         self.src_embedding = nn.Embedding(src_vocab, embedding_size)
@@ -29,6 +31,8 @@ class Seq2Seq(nn.Module):
         self.decoder = decoder
         self.output = nn.Linear(decoder.readout_size, tgt_vocab)
         self.dropout = SharedDropout(dropout)
+        self.word_dropout = WordDropout(word_dropout)
+        self.annotation_dropout = SharedDropout(annotation_dropout)
         for embedding in (self.src_embedding, self.tgt_embedding):
             nn.init.normal_(embedding.weight, std=embedding_size**-0.5)
         nn.init.zeros_(self.output.bias)
@@ -39,13 +43,14 @@ class Seq2Seq(nn.Module):
 
     def read(self, src_BS: Tensor, src_lengths_B: Tensor) -> Memory:
         """The memory of source ids, each sentence ended by EOS; what stands beyond its length is ignored."""
-        embedded_BSD = self.dropout(self.src_embedding(src_BS))
-        return self.decoder.read(self.encoder(embedded_BSD, src_lengths_B))
+        embedded_BSD = self.dropout(self.word_dropout(self.src_embedding(src_BS)))
+        encoding = self.encoder(embedded_BSD, src_lengths_B)
+        return self.decoder.read(replace(encoding, annotations_BSE=self.annotation_dropout(encoding.annotations_BSE)))
 
     def forward(self, src_BS: Tensor, src_lengths_B: Tensor, tgt_in_BT: Tensor) -> tuple[Tensor, Tensor]:
         """Teacher forcing: readouts [B, T, R] after dropout, for `output` to project, and weights [B, T, S]."""
         memory = self.read(src_BS, src_lengths_B)
-        embedded_BTD = self.dropout(self.tgt_embedding(tgt_in_BT))
+        embedded_BTD = self.dropout(self.word_dropout(self.tgt_embedding(tgt_in_BT)))
         readouts_BTR, weights_BTS = self.decoder(embedded_BTD, self.decoder.init_state(memory), memory)
         return self.dropout(readouts_BTR), weights_BTS
 
@@ -72,10 +77,13 @@ def build_model(config: ModelConfig, src_vocab: int, tgt_vocab: int) -> Seq2Seq:
     for linear in decoder.modules():
         if isinstance(linear, nn.Linear):
             nn.init.xavier_uniform_(linear.weight)
-    return Seq2Seq(
+    model = Seq2Seq(
         encoder, decoder, src_vocab=src_vocab, tgt_vocab=tgt_vocab, embedding_size=config.embedding_size,
-        dropout=config.dropout, tie_embeddings=config.tie_embeddings,
+        dropout=config.dropout, word_dropout=config.word_dropout, annotation_dropout=config.annotation_dropout,
+        tie_embeddings=config.tie_embeddings,
     )  # fmt: skip
+    set_weight_dropout(model, config.weight_dropout)
+    return model
 
 
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:

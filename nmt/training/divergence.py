@@ -35,7 +35,7 @@ class Divergence:
         """
         state.skipped += 1
         state.skipped_in_a_row += 1
-        values = {"gradient": measured.norm, "loss": measured.smoothed + measured.likelihood + measured.alignment}
+        values = {"gradient": measured.norm, "loss": measured.loss + measured.likelihood + measured.alignment}
         found = " and ".join(f"the {name} is {value}" for name, value in values.items() if not math.isfinite(value))
         pairs = ", ".join(str(pair + 1) for pair in update.pairs[:_SHOWN].tolist())
         more = ", …" if len(update.pairs) > _SHOWN else ""

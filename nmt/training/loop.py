@@ -156,7 +156,7 @@ class Training:
         Raises:
             NmtError: when memory is too small for the batch, or training has diverged.
         """
-        sums = torch.zeros(4, device=self.device)
+        sums = torch.zeros(5, device=self.device)
         for batch in portion.parts:
             with out_of_memory_told(lambda: self._too_large(batch)):  # noqa: B023
                 sums = sums + self._gradient(batch.to(self.device), portion.tgt_tokens)
@@ -168,18 +168,19 @@ class Training:
         """Adds the gradient of a part of a batch of so many tokens; its measurements as `_step` takes them."""
         with self.precision.update():
             losses, guidance = self._losses(batch, tgt_tokens)
-            loss = losses.smoothed
+            loss = losses.loss
             if guidance is not None:
                 loss = loss + guidance * (self.config.alignment_weight / tgt_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
         aligned = 0 if batch.alignment is None or guidance is None else batch.alignment.pieces
         none = torch.zeros_like(losses.likelihood) if guidance is None else guidance.detach()
-        return torch.stack([losses.smoothed.detach(), losses.likelihood, none, torch.full_like(none, aligned)])
+        found = [losses.loss.detach(), losses.likelihood, none, torch.full_like(none, aligned), losses.divergence]
+        return torch.stack(found)
 
     def _step(self, portion: Portion, sums: Tensor) -> None:
         """A step of the optimizer down the gradient that has been added up.
 
-        `sums` are the smoothed loss, the likelihood, the loss of attention and the pieces that it is of, [4].
+        `sums` are the loss, the likelihood, the loss of attention and the pieces it is of, and the divergence, [5].
         """
         norm = clip_gradients(self.parameters, self.config.clip_norm)
         found = torch.cat([norm.unsqueeze(0), sums])
@@ -208,18 +209,17 @@ class Training:
     def _losses(self, batch: Batch, tgt_tokens: int) -> tuple[TokenLosses, Tensor | None]:
         """The losses of a part of a batch of so many tokens, and that of attention, summed, where it is guided.
 
-        The smoothed one is the part's share of the mean.
+        The one that is descended is the part's share of the mean. R-Drop reads the part twice at once, with other
+        dropout, and counts each reading half.
         """
+        agreement, output = self.config.r_drop, self.model.output
+        batch, passes = (batch.twice(), 2) if agreement else (batch, 1)
         readouts_NR, weights_BTS = real_readouts(self.model, batch)
-        output = self.model.output
-        losses = token_losses(
-            readouts_NR,
-            output.weight,
-            output.bias,
-            batch.tgt_out_N,
-            self.config.label_smoothing,
-            1 / tgt_tokens,
-        )
+        loss, likelihood, divergence = token_losses(
+            readouts_NR, output.weight, output.bias, batch.tgt_out_N, self.config.label_smoothing,
+            1 / (passes * tgt_tokens), agreement,
+        )  # fmt: skip
+        losses = TokenLosses(loss, likelihood / passes, divergence)
         if batch.alignment is None or self.config.alignment_weight == 0:
             return losses, None
         return losses, alignment_loss(weights_BTS, batch.alignment, self.config.alignment_shift)
@@ -232,13 +232,14 @@ class Training:
                 self.divergence.skip(self.state, update, measured)
                 continue
             self.state.skipped_in_a_row = 0
-            window.smoothed += measured.smoothed * update.tokens
+            window.smoothed += measured.loss * update.tokens - self.config.r_drop * measured.divergence / 2
             window.likelihood += measured.likelihood
             window.tokens += update.tokens
             window.norm += measured.norm
             window.updates += 1
             window.alignment += measured.alignment
             window.aligned += int(measured.aligned)
+            window.divergence += measured.divergence
 
     def log(self) -> None:
         """Writes the means of the window, and starts a new one."""
@@ -257,6 +258,8 @@ class Training:
         if window.aligned:
             values["train/alignment_loss"] = window.alignment / window.aligned
         guided = f"  alignment {values['train/alignment_loss']:.3f}" if window.aligned else ""
+        if self.config.r_drop:
+            values["train/divergence"] = window.divergence / window.tokens
         self.metrics.write(self.state.step, values)
         note = (
             f"step {self.state.step:,}  epoch {self.state.epoch + 1}  loss {loss:.3f}{guided}  "

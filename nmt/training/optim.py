@@ -48,6 +48,8 @@ class Schedule:
             rate *= step / self.config.warmup_steps
         if self.config.kind == "cosine":
             rate *= 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+        elif self.config.kind == "inverse_sqrt":
+            rate *= (max(self.config.warmup_steps, 1) / max(step, self.config.warmup_steps, 1)) ** 0.5
         return rate
 
     def validated(self, learning: bool) -> None:

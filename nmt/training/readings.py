@@ -28,14 +28,16 @@ class Update:
 class Measured:
     """What an update found: the norm of its gradient before clipping, and its losses in nats.
 
-    The smoothed one is the mean over tokens, the others are sums; `aligned` is the number of pieces guided by links.
+    `loss`, which is descended, is the mean over tokens but for that of attention, the others are sums; `aligned` is the
+    number of pieces guided by links.
     """
 
     norm: float
-    smoothed: float
+    loss: float
     likelihood: float
     alignment: float
     aligned: float
+    divergence: float
 
     def is_finite(self) -> bool:
         """Whether all of them are numbers; the update was left out otherwise."""
@@ -55,7 +57,7 @@ class Readings:
         self._pending: deque[tuple[Update, Tensor, torch.cuda.Event | None]] = deque()
 
     def put(self, update: Update, values: Tensor) -> None:
-        """Sends the values of an update, in the order of `Measured`, [5] on their device, on their way."""
+        """Sends the values of an update, in the order of `Measured`, [6] on their device, on their way."""
         event = None
         if self.device.type == "cuda":
             on_gpu, values = values, torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

@@ -19,6 +19,7 @@ class Window:
     seconds: float = 0.0
     alignment: float = 0.0
     aligned: int = 0  # target pieces with a given alignment
+    divergence: float = 0.0
 
 
 @dataclass

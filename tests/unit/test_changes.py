@@ -32,17 +32,18 @@ tokenizer.byte_fallback=true tokenizer.sample_sentences=10
 model.embedding_size=512 model.tie_embeddings=true model.encoder.cell=lstm model.encoder.hidden_size=8
 model.encoder.num_layers=2 model.encoder.bidirectional=false model.decoder={kind: luong} model.decoder.cell=lstm
 model.decoder.hidden_size=8 model.decoder.num_layers=2 model.decoder.attention_size=8 model.decoder.coverage=true
-model.decoder.readout=state
+model.decoder.readout=state model.encoder={residual: true, num_layers: 2}
 """
 MEANT = """
 tokenizer.sampling_alpha=0.1 training.seed=2 training.batch_tokens=100 training.accumulate=2 training.precision=float32
-training.label_smoothing=0.0 training.optimizer.learning_rate=0.1 training.schedule.kind=constant
+training.label_smoothing=0.0 training.r_drop=1.0 training.optimizer.learning_rate=0.1 training.schedule.kind=constant
 training.schedule.factor=0.1 training.schedule.patience=0 training.schedule.warmup_steps=9 training.ema_decay=0.9
 search.beam_size=2 search.length_penalty=0.0 search.coverage_penalty=0.2 search.max_length_ratio=1.0
 evaluation.bleu_tokenize=intl
 """
 TOLD = """
-model.dropout=0.0 training.device=cpu training.max_steps=9 training.max_minutes=3.0 training.clip_norm=2.0
+model.dropout=0.0 model.word_dropout=0.1 model.annotation_dropout=0.1 model.weight_dropout=0.1
+training.device=cpu training.max_steps=9 training.max_minutes=3.0 training.clip_norm=2.0
 training.log_every=9 training.validate_every=9 training.patience=9 training.keep_checkpoints=9
 evaluation.metrics=[bleu] evaluation.length_buckets=[5]
 """

@@ -88,6 +88,14 @@ VALUE_ERRORS = {
     "not a number": ("training.clip_norm=.nan", "training.clip_norm: must be a finite number"),
     "overflow": ("training.clip_norm=1e999", "training.clip_norm: must be a finite number"),
     "far too long": ("search.max_length_ratio=101", "search.max_length_ratio: must be at most 100, not 101"),
+    "residual": (
+        "model.encoder.residual=true",
+        "model.encoder.residual: needs a second layer, which adds what it reads",
+    ),
+    "r_drop": (
+        "model.dropout=0 training.r_drop=5",
+        "training.r_drop: needs dropout: without it both readings of a batch",
+    ),
     "share of one": ("model.dropout=1", "model.dropout: must be less than 1, not 1"),
     "yes for true": ("tokenizer.joint=yes", "tokenizer.joint: must be true or false, not 'yes'"),
     "choice": ("tokenizer.model_type=wordpiece", "must be one of unigram, bpe, not 'wordpiece'"),
@@ -275,3 +283,9 @@ def test_no_such_file_lists_the_shipped_ones(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_a_config(tmp_path: Path) -> None:
     assert "this is a folder" in message(tmp_path)
+
+
+def test_r_drop_without_any_dropout_is_refused(config_file: Path) -> None:
+    text = message(config_file, "model.dropout=0", "training.r_drop=5")
+    assert "training.r_drop: needs dropout: without it both readings of a batch are the same" in text
+    load_config(str(config_file), ["model.dropout=0", "model.weight_dropout=0.1", "training.r_drop=5"])

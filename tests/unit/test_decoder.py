@@ -9,12 +9,12 @@ import pytest
 import torch
 from models import ATTENTIVE, DECODERS, VOCABULARY, small_batch, small_model
 
-from nmt.config import BahdanauConfig, EncoderConfig, ModelConfig
+from nmt.config import EncoderConfig
 from nmt.model import devices, gemm
 from nmt.model.cell_steps import GRU, LSTM, LoopCell
 from nmt.model.decoder import Decoder
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
-from nmt.model.seq2seq import Seq2Seq, build_model
+from nmt.model.seq2seq import Seq2Seq
 from nmt.training.loss import token_losses
 
 
@@ -180,7 +180,7 @@ def test_a_model_equals_torchs_recurrences_and_plain_steps_under_the_same_dropou
             loss = torch.nn.functional.cross_entropy(logits, targets.flatten(), reduction="sum", label_smoothing=0.1)
         else:
             rows = readouts.flatten(0, 1)
-            loss = token_losses(rows, model.output.weight, model.output.bias, targets.flatten(), 0.1).smoothed
+            loss = token_losses(rows, model.output.weight, model.output.bias, targets.flatten(), 0.1).loss
         loss.backward()
         results.append([loss.detach(), weights.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
     assert len(results[0]) == len(results[1]) > 8
@@ -268,15 +268,3 @@ def test_tied_embeddings_are_one_matrix_for_source_target_and_output() -> None:
         model = small_model(name, tie_embeddings=True)
         assert model.output.weight is model.src_embedding.weight is model.tgt_embedding.weight
         assert model(*small_batch())[0].shape == (3, 5, 7)
-
-
-def test_dropout_is_one_mask_for_all_positions_of_a_sentence() -> None:
-    config = ModelConfig(
-        embedding_size=50, dropout=0.5, encoder=EncoderConfig(hidden_size=4), decoder=BahdanauConfig(hidden_size=6)
-    )
-    model = build_model(config, 11, 11)
-    x_BTX = model.dropout(torch.ones(3, 4, 50))
-    assert torch.equal(x_BTX[:, 0], x_BTX[:, 3])
-    assert set(x_BTX.unique().tolist()) == {0.0, 2.0}
-    assert not torch.equal(x_BTX[0], x_BTX[1])
-    assert torch.equal(model.eval().dropout(torch.ones(3, 4, 50)), torch.ones(3, 4, 50))

@@ -84,7 +84,7 @@ def kept(model: Seq2Seq, steps: int) -> list[int]:
         readouts_BTR, weights_BTS = model(src_BS, lengths_B, tgt_BT)
         output = model.output
         losses = token_losses(readouts_BTR.flatten(0, 1), output.weight, output.bias, tgt_BT.flatten(), 0.1)
-        total = losses.smoothed + weights_BTS.square().sum()  # as guided attention: the weights have a gradient, too
+        total = losses.loss + weights_BTS.square().sum()  # as guided attention: the weights have a gradient, too
     for node in graph_of(total.grad_fn):
         saved += held(getattr(node, "__dict__", {}))
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -121,7 +121,7 @@ def test_torchs_cross_entropy_keeps_all_logits(monkeypatch: pytest.MonkeyPatch) 
     def plain(x_NR: Tensor, weight_VR: Tensor, bias_V: Tensor, gold_N: Tensor, smoothing: float) -> TokenLosses:
         logits_NV = nn.functional.linear(x_NR, weight_VR, bias_V)
         loss = nn.functional.cross_entropy(logits_NV, gold_N, label_smoothing=smoothing, reduction="sum")
-        return TokenLosses(loss, loss.detach())
+        return TokenLosses(loss, loss.detach(), torch.zeros(()))
 
     monkeypatch.setitem(globals(), "token_losses", plain)
     model = model_of("none")

@@ -30,7 +30,7 @@ MODELS: dict[str, dict[str, object]] = {
     "bahdanau-maxout": {"encoder": EncoderConfig(hidden_size=4, cell="lstm", num_layers=2)},
     "bahdanau-coverage-lstm-2": {"tie_embeddings": True},
     "luong-dot-scaled": {},
-    "luong-gru-2": {"encoder": EncoderConfig(hidden_size=4, num_layers=2)},
+    "luong-gru-2": {"encoder": EncoderConfig(hidden_size=4, num_layers=2, residual=True)},
     "luong-monotonic": {},
     "luong-concat-predictive-feed": {},
     "none": {"encoder": EncoderConfig(hidden_size=4, cell="lstm", bidirectional=False)},

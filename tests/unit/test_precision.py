@@ -35,11 +35,11 @@ def losses_and_gradient(training: Training) -> tuple[torch.Tensor, torch.Tensor]
     batch = first_batch(training)
     with training.precision.update():
         losses, guidance = training._losses(batch, batch.tgt_tokens)
-        loss = losses.smoothed if guidance is None else losses.smoothed + guidance
+        loss = losses.loss if guidance is None else losses.loss + guidance
         loss.backward()  # type: ignore[no-untyped-call]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in training.parameters]
     assert {gradient.dtype for gradient in gradients} == {torch.float32}
-    parts = [losses.smoothed, losses.likelihood, torch.zeros(()) if guidance is None else guidance]
+    parts = [losses.loss, losses.likelihood, torch.zeros(()) if guidance is None else guidance]
     assert {part.dtype for part in parts} == {torch.float32}
     values = torch.stack([part.detach() for part in parts]) / batch.tgt_tokens
     return values, torch.cat([gradient.flatten() for gradient in gradients])
@@ -80,13 +80,13 @@ def test_the_loss_in_bfloat16_is_that_of_rounded_products(smoothing: float) -> N
     factors = [nn.Parameter(tensor.clone()) for tensor in (x, weight, bias)]
     with products_in(torch.bfloat16):
         losses = token_losses(*factors, targets, smoothing)
-    losses.smoothed.backward()  # type: ignore[no-untyped-call]
+    losses.loss.backward()  # type: ignore[no-untyped-call]
     leaves = [nn.Parameter(tensor.clone()) for tensor in (x, weight, bias)]
     low = [leaf.to(torch.bfloat16) for leaf in leaves[:2]]
     logits = (low[0] @ low[1].t()).float() + leaves[2]
     expected = nn.functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
     expected.backward()  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(losses.smoothed, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(losses.loss, expected, rtol=1e-5, atol=0)
     for ours, theirs in zip(factors, leaves, strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0.02, atol=0.02)
 
