@@ -92,10 +92,6 @@ VALUE_ERRORS = {
         "model.encoder.residual=true",
         "model.encoder.residual: needs a second layer, which adds what it reads",
     ),
-    "r_drop": (
-        "model.dropout=0 training.r_drop=5",
-        "training.r_drop: needs dropout: without it both readings of a batch",
-    ),
     "share of one": ("model.dropout=1", "model.dropout: must be less than 1, not 1"),
     "yes for true": ("tokenizer.joint=yes", "tokenizer.joint: must be true or false, not 'yes'"),
     "choice": ("tokenizer.model_type=wordpiece", "must be one of unigram, bpe, not 'wordpiece'"),
