@@ -1,0 +1,198 @@
+"""Trains a grid of experiments one after the other, and keeps a row of scores of each as it ends.
+
+    python scripts/grid.py grid.yaml --out runs/grid
+    python scripts/grid.py grid.yaml --out runs/grid --table
+
+The grid is a YAML file: the configuration that all of them start from, settings of all, seeds, and by name the settings
+of each experiment (none for the configuration as it is):
+
+    config: multi30k-bahdanau.yaml
+    set: [training.max_minutes=45]
+    seeds: [1, 2, 3]
+    experiments:
+      base: []
+      r_drop: [training.r_drop=3]
+
+Every experiment is an `nmt train` of its own in OUT/NAME-SEED, and `nmt eval` of both splits. Its row goes to
+OUT/experiments.tsv at once; what has a row is not trained again, and what was stopped is resumed, so the same command
+goes on with a grid that was cut. A training that fails keeps its row, with the reason in the place of scores. The table
+at the end is Markdown: choose by dev, test is for what was chosen. BLEU of dev and test as `nmt eval` has it, and of
+test in lower case too (sacreBLEU, case:lc).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sacrebleu.metrics import BLEU
+
+from nmt.config import load_config
+from nmt.data.pairs import read_split
+from nmt.run_dir import RunDir
+
+Run = Callable[[Sequence[str]], str | None]  # runs `nmt` with these arguments; why it failed, or None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What to train. `experiments` maps a name to its settings, `--set` arguments all of them."""
+
+    config: str
+    common: tuple[str, ...]
+    seeds: tuple[int, ...]
+    experiments: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment. Scores are BLEU; those of a failed one are empty, and `note` says why."""
+
+    name: str
+    seed: int
+    settings: str
+    steps: str = ""
+    minutes: str = ""
+    dev: str = ""
+    test: str = ""
+    test_lowercased: str = ""
+    note: str = ""
+
+
+def read_grid(file: Path) -> Grid:
+    """The grid in a file.
+
+    Raises:
+        SystemExit: when it cannot be read or is of another form.
+    """
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        experiments = {str(name): tuple(map(str, sets or ())) for name, sets in content["experiments"].items()}
+        common, seeds = tuple(map(str, content.get("set") or ())), tuple(map(int, content.get("seeds") or (1,)))
+        grid = Grid(str(content["config"]), common, seeds, experiments)
+        unknown = content.keys() - {"config", "set", "seeds", "experiments"}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SystemExit(f"{file}: is no grid ({type(error).__name__}: {error}). --help shows one.") from error
+    if unknown:
+        raise SystemExit(f"{file}: unknown {', '.join(sorted(map(str, unknown)))}: config, set, seeds, experiments")
+    return grid
+
+
+def read_rows(file: Path) -> list[Row]:
+    """The rows so far."""
+    if not file.exists():
+        return []
+    with file.open(encoding="utf-8", newline="") as stream:
+        return [Row(**row | {"seed": int(row["seed"])}) for row in csv.DictReader(stream, delimiter="\t")]  # type: ignore[arg-type]
+
+
+def append_row(file: Path, row: Row) -> None:
+    """Adds a row, after the names of the columns if it is the first."""
+    new = not file.exists()
+    with file.open("a", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
+        if new:
+            writer.writerow(field.name for field in fields(Row))
+        writer.writerow(astuple(row))
+
+
+def run_nmt(args: Sequence[str]) -> str | None:
+    """Runs `nmt` on this terminal; returns the last line of its errors if it fails."""
+    print("$ nmt " + " ".join(args), file=sys.stderr, flush=True)
+    process = subprocess.Popen([sys.executable, "-m", "nmt", *args], stderr=subprocess.PIPE, text=True)
+    last = ""
+    assert process.stderr is not None
+    for line in process.stderr:
+        sys.stderr.write(line)
+        last = line.strip() or last
+    if process.wait() < 0:
+        raise SystemExit(f"stopped by signal {-process.returncode}; the same command goes on")
+    return last if process.returncode else None
+
+
+def lowercased_bleu(run: RunDir) -> float:
+    """BLEU of the test split without regard to case, from the translations that `nmt eval` wrote."""
+    config = load_config(str(run.config))
+    references = [target for _, target in read_split(config, "test")]
+    hypotheses = (run.path / "eval" / "test.hyp.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    tokenize = config.evaluation.bleu_tokenize
+    metric = BLEU(lowercase=True, tokenize=tokenize, trg_lang=config.data.tgt_lang)
+    return float(metric.corpus_score(hypotheses, [references]).score)
+
+
+def experiment(grid: Grid, name: str, seed: int, out: Path, run: Run) -> Row:
+    """Trains (or goes on with) one experiment, scores it, and returns its row."""
+    folder = RunDir(out / f"{name}-{seed}")
+    settings = grid.experiments[name]
+    sets = [part for setting in (*grid.common, *settings, f"training.seed={seed}") for part in ("--set", setting)]
+    resumed = ["--resume"] if (folder.checkpoints / "last.pt").exists() else []
+    failure = run(["train", "--config", grid.config, "--run-dir", str(folder.path), *resumed, *sets])
+    row = Row(name, seed, " ".join(settings))
+    if failure is not None:
+        return Row(*astuple(row)[:-1], failure)
+    scores = {}
+    for split in ("dev", "test"):
+        if (failure := run(["eval", "--run", str(folder.path), "--split", split])) is not None:
+            return Row(*astuple(row)[:-1], failure)
+        found = json.loads((folder.path / "eval" / f"{split}.json").read_text(encoding="utf-8"))
+        scores[split] = f"{found['metrics']['bleu']['score']:.2f}"
+    meta: dict[str, Any] = json.loads(folder.meta.read_text(encoding="utf-8"))
+    minutes = f"{meta['training_seconds'] / 60:.1f}"
+    lowercased = f"{lowercased_bleu(folder):.2f}"
+    return Row(name, seed, row.settings, str(meta["steps"]), minutes, scores["dev"], scores["test"], lowercased)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown, in their order, seeds of an experiment together: means, and how far seeds lie apart."""
+    lines = ["| experiment | seeds | steps | minutes | dev | test | test, lower case |", "| --- |" + " ---: |" * 6]
+    for name in dict.fromkeys(row.name for row in rows):
+        own = [row for row in rows if row.name == name]
+        scored = [row for row in own if row.dev]
+        if scored:
+            seeds = ", ".join(str(row.seed) for row in scored)
+            counts = [_mean([row.steps for row in scored], 0), _mean([row.minutes for row in scored], 1)]
+            scores = [_mean([getattr(row, key) for row in scored], 2) for key in ("dev", "test", "test_lowercased")]
+            lines.append(
+                "| " + " | ".join([f"{name}: {scored[0].settings or 'as it is'}", seeds, *counts, *scores]) + " |"
+            )
+        lines += [f"| {name}: {row.settings} | {row.seed} | failed: {row.note} | | | | |" for row in own if not row.dev]
+    return "\n".join(lines)
+
+
+def _mean(values: Sequence[str], digits: int) -> str:
+    """The mean, with the range of several."""
+    numbers = [float(value) for value in values]
+    mean = f"{statistics.fmean(numbers):,.{digits}f}"
+    if len(numbers) == 1 or min(numbers) == max(numbers):
+        return mean
+    return f"{mean} ({min(numbers):,.{digits}f} to {max(numbers):,.{digits}f})"
+
+
+def main(args: Sequence[str] | None = None, run: Run = run_nmt) -> None:
+    """Parses the command line (the process' own by default), trains what has no row, and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("grid", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/grid"), help="default: runs/grid")
+    parser.add_argument("--table", action="store_true", help="only print the table of the rows so far")
+    options = parser.parse_args(args)
+    grid, rows_file = read_grid(options.grid), options.out / "experiments.tsv"
+    if not options.table:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for seed in grid.seeds:
+            for name in grid.experiments:
+                if not any((row.name, row.seed) == (name, seed) for row in read_rows(rows_file)):
+                    append_row(rows_file, experiment(grid, name, seed, options.out, run))
+    print(table(read_rows(rows_file)))
+
+
+if __name__ == "__main__":
+    main()

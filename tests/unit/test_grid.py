@@ -1,0 +1,105 @@
+"""scripts/grid.py: a row for each experiment as it ends, none twice, failures kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from test_demo_corpus import load_script
+
+grid = load_script("grid")
+
+EXPERIMENTS = {"base": [], "r_drop": ["training.r_drop=3"]}
+
+
+class Nmt:
+    """What the commands write, without their work: the first experiment's BLEU is higher, some fail."""
+
+    def __init__(self, folder: Path, failing: str = "nothing") -> None:
+        self.folder, self.failing, self.calls = folder, failing, [[""]][:0]
+
+    def __call__(self, args: Sequence[str]) -> str | None:
+        self.calls.append(list(args))
+        run = Path(args[args.index("--run-dir" if args[0] == "train" else "--run") + 1])
+        if self.failing in run.name:
+            return "error: no memory"
+        (run / "eval").mkdir(parents=True, exist_ok=True)
+        if args[0] == "train":
+            data = {side: str(self.folder / f"test.{side}") for side in ("src", "tgt")}
+            config = {"data": {"src_lang": "en", "tgt_lang": "de", "train": data, "dev": data, "test": data}}
+            (run / "config.yaml").write_text(yaml.safe_dump(config))
+            (run / "meta.json").write_text(json.dumps({"training_seconds": 90, "steps": 7}))
+            return None
+        split = args[args.index("--split") + 1]
+        score = {"dev": 30.0, "test": 31.0}[split] + ("base" in run.name) + int(run.name[-1])
+        (run / "eval" / f"{split}.json").write_text(json.dumps({"metrics": {"bleu": {"score": score}}}))
+        (run / "eval" / "test.hyp.txt").write_text("Ein Hund läuft schnell .\nEINE KATZE SCHLÄFT HIER .\n")
+        return None
+
+
+@pytest.fixture
+def grid_file(tmp_path: Path) -> Path:
+    (tmp_path / "test.src").write_text("A dog runs fast .\nA cat sleeps here .\n")
+    (tmp_path / "test.tgt").write_text("Ein Hund läuft schnell .\neine Katze schläft hier .\n")
+    content = {"config": "small.yaml", "set": ["a=1"], "seeds": [1, 2], "experiments": EXPERIMENTS}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "grid.yaml"
+
+
+def run(file: Path, nmt: Nmt, *more: str) -> list[list[str]]:
+    grid.main([str(file), "--out", str(file.parent / "out"), *more], nmt)
+    return [line.split("\t") for line in (file.parent / "out" / "experiments.tsv").read_text().splitlines()]
+
+
+def test_each_experiment_and_seed_has_its_row_and_the_table_their_means(
+    grid_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nmt = Nmt(grid_file.parent)
+    _, *rows = run(grid_file, nmt)
+    assert [row[:2] for row in rows] == [["base", "1"], ["r_drop", "1"], ["base", "2"], ["r_drop", "2"]]
+    assert rows[1][2:] == ["training.r_drop=3", "7", "1.5", "31.00", "32.00", "100.00", ""]
+    trained = nmt.calls[3]
+    assert trained[:3] == ["train", "--config", "small.yaml"]
+    assert trained[-6:] == ["--set", "a=1", "--set", "training.r_drop=3", "--set", "training.seed=1"]
+    assert capsys.readouterr().out.splitlines()[2] == (
+        "| base: as it is | 1, 2 | 7 | 1.5 | 32.50 (32.00 to 33.00) | 33.50 (33.00 to 34.00) | 100.00 |"
+    )
+
+
+def test_what_has_a_row_is_not_trained_again_and_what_was_stopped_is_resumed(grid_file: Path) -> None:
+    def cut(args: Sequence[str]) -> str | None:
+        if "base-2" in " ".join(args):
+            (grid_file.parent / "out" / "base-2" / "checkpoints").mkdir(parents=True)
+            (grid_file.parent / "out" / "base-2" / "checkpoints" / "last.pt").touch()
+            raise SystemExit("stopped")
+        return nmt(args)
+
+    nmt = Nmt(grid_file.parent)
+    with pytest.raises(SystemExit):
+        run(grid_file, cut)  # type: ignore[arg-type]
+    again = Nmt(grid_file.parent)
+    assert len(run(grid_file, again)) == 5
+    assert [call[0] for call in again.calls] == ["train", "eval", "eval"] * 2
+    assert "--resume" in again.calls[0]
+    assert "--resume" not in again.calls[3]
+
+
+def test_a_failure_keeps_a_row_with_its_reason(grid_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, *rows = run(grid_file, Nmt(grid_file.parent, failing="r_drop"))
+    assert rows[1] == ["r_drop", "1", "training.r_drop=3", "", "", "", "", "", "error: no memory"]
+    assert rows[2][0] == "base"
+    assert "failed: error: no memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [("[", "is no grid"), ("config: a", "is no grid"), ("{config: a, experiments: {b: }, sets: []}", "unknown sets")],
+)
+def test_what_is_no_grid_is_refused_in_one_line(tmp_path: Path, text: str, part: str) -> None:
+    (tmp_path / "grid.yaml").write_text(text)
+    with pytest.raises(SystemExit, match=part):
+        grid.main([str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
