@@ -35,6 +35,7 @@ _MEANING = {
     **dict.fromkeys(_SHARES, _OTHER_ORDER),
     "training.precision": "updates are rounded otherwise from here on",
     "training.label_smoothing": "train/loss from here on does not compare with earlier values",
+    "training.scheduled_sampling": "the share of own words goes on as if training had begun with it",
     "training.r_drop": "updates take twice the time with it, or half the time without",
     "training.alignment_weight": "train/alignment_loss counts otherwise from here on",
     "training.optimizer.learning_rate": "what a plateau has taken off so far stays off",

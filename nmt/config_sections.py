@@ -193,6 +193,8 @@ class TrainingConfig(Section):
     """Share of probability spread over all pieces."""
     r_drop: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """Weight of the divergence between two passes over a batch with other dropout; 0: one pass."""
+    scheduled_sampling: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of previous words that are the model's own at max_steps, rising linearly from 0; 0: none."""
     clip_norm: Positive = 1.0
     """Largest norm of the gradient."""
     ema_decay: BelowOne = 0.0

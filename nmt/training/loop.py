@@ -28,6 +28,7 @@ from nmt.training.likelihood import real_readouts
 from nmt.training.loss import TokenLosses, alignment_loss, token_losses
 from nmt.training.metrics import MetricsWriter
 from nmt.training.optim import MovingAverage, Schedule, clip_gradients, make_optimizer, step_unless
+from nmt.training.own_words import share_of_own_words, with_own_words
 from nmt.training.precision import choose_precision
 from nmt.training.processes import SINGLE, Processes
 from nmt.training.readings import Readings, Update
@@ -212,6 +213,9 @@ class Training:
         The one that is descended is the part's share of the mean. R-Drop reads the part twice at once, with other
         dropout, and counts each reading half.
         """
+        if self.config.scheduled_sampling:
+            share = share_of_own_words(self.config.scheduled_sampling, self.state.step / self.config.max_steps)
+            batch = with_own_words(self.model, batch, share)
         agreement, output = self.config.r_drop, self.model.output
         batch, passes = (batch.twice(), 2) if agreement else (batch, 1)
         readouts_NR, weights_BTS = real_readouts(self.model, batch)
