@@ -60,7 +60,7 @@ def cut_batches(order: Numbers, widths: Widths, batch_tokens: int) -> list[Any]:
             first, known = start, widths[order[start : start + max(most, AT_ONCE)]]
         longest = np.maximum.accumulate(known[start - first : start - first + most])
         # Both factors only grow, so that those within the budget come first.
-        within = np.count_nonzero(longest * np.arange(1, most + 1) <= batch_tokens)
+        within = int(np.count_nonzero(longest * np.arange(1, most + 1) <= batch_tokens))
         batches.append(order[start : start + max(within, 1)])
         start += len(batches[-1])
     return batches
