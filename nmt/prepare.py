@@ -71,13 +71,13 @@ def prepare(config: Config, cache_root: Path, reporter: Reporter) -> PreparedDat
     if any(source.is_remote for source in corpora.all()):
         reporter.info("Looking up the data sets of the hub …")
     folder = cache_root / _fingerprint(config, corpora)
-    cached = _is_complete(folder)
-    if not cached:
+    prepared = _open_complete(folder)
+    if prepared is None:
         try:
             _build_into(folder, config, corpora, reporter)
         except OSError as error:
             raise unwritable(cache_root, error, what="prepared data cannot be written there") from error
-    prepared = _open(folder, cached)
+        prepared = _open(folder, cached=False)
     reporter.info(format_report(prepared.report))
     for warning in prepared.report["warnings"]:
         reporter.warning(warning)
@@ -119,16 +119,15 @@ def _fingerprint(config: Config, corpora: _Corpora) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _is_complete(folder: Path) -> bool:
-    """Return whether the folder can be used; one that somebody took files from is removed."""
+def _open_complete(folder: Path) -> PreparedData | None:
+    """Open what was prepared before; a folder that somebody took files from is removed."""
     if not folder.is_dir():
-        return False
+        return None
     try:
-        _open(folder, cached=True)
+        return _open(folder, cached=True)
     except (NmtError, OSError, ValueError, KeyError):
         shutil.rmtree(folder, ignore_errors=True)
-        return False
-    return True
+        return None
 
 
 def open_prepared(folder: Path) -> PreparedData:

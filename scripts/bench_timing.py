@@ -29,11 +29,20 @@ def status(name: str) -> float:
     """A figure of this process in MiB: VmHWM, its peak; VmRSS, now; RssAnon, what no file stands for. Elsewhere than on
     Linux always the peak.
     """
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
-    except (OSError, StopIteration):
-        import resource
+    found = statuses("self")
+    if name in found:
+        return found[name]
+    import resource
 
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def statuses(process: int | str) -> dict[str, float]:
+    """All such figures of a process in MiB; none when it has ended, and none elsewhere than on Linux."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    words = [line.split() for line in lines if line.endswith(" kB")]
+    return {name.rstrip(":"): int(size) / 1024 for name, size, _ in words}

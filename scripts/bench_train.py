@@ -4,6 +4,7 @@
     python scripts/bench_train.py --json --kinds bahdanau luong > speed.json
     python scripts/bench_train.py --device cuda --precision bfloat16
     python scripts/bench_train.py --memory
+    python scripts/bench_train.py --processes 1 2
     python scripts/bench_train.py --kinds luong-feed --cell lstm --layers 2 --window predictive
 
 The shape is that of the peers' benchmark: embeddings 256, encoder 2 x 256, decoder and attention 512, 8,000 pieces for
@@ -18,7 +19,9 @@ is `peak_mb` (of the GPU's memory on one).
 
 `--cell`, `--layers` and `--window` change the model: the cells of encoder and decoder, the layers of the decoder, the
 attention of Luong's kinds. `--memory` compares an update of 64 sentences of 200 pieces on both sides with the same
-update by a loop of steps that autograd records: what each adds to the memory of the model at rest.
+update by a loop of steps that autograd records: what each adds to the memory of the model at rest. `--processes`
+compares so many processes under torchrun with one: tokens a second of all together, each with a batch of `--sentences`
+for its share and one thread on a CPU (or `--threads`), a GPU each with `--device cuda`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +55,7 @@ from nmt.model.memory import keep_freed_memory, limit_shape_caches
 from nmt.model.seq2seq import build_model
 from nmt.reporting import SilentReporter
 from nmt.training.loop import Training
+from nmt.training.processes import SINGLE, Processes
 from nmt.translate import choose_device
 
 EMBEDDING, ENCODER, DECODER, ATTENTION, VOCABULARY = 256, 256, 512, 512, 8000
@@ -170,6 +174,12 @@ def corpus_of(src_lengths: Indices, tgt_lengths: Indices, rng: np.random.Generat
 
 def make_batches(task: Task, rng: np.random.Generator) -> list[Batch]:
     """Batches of like length, as the trainer makes them, of a fixed number of sentences."""
+    corpus, batches = chosen_pairs(task, rng)
+    return [make_batch(corpus, pairs) for pairs in batches]
+
+
+def chosen_pairs(task: Task, rng: np.random.Generator) -> tuple[EncodedCorpus, list[Indices]]:
+    """Pairs, and their numbers in each batch."""
     src_lengths, tgt_lengths = lengths_like_multi30k(29_000, rng)
     order = np.lexsort((src_lengths, tgt_lengths))
     cuts = [order[start : start + task.sentences] for start in range(0, len(order), task.sentences)]
@@ -177,14 +187,14 @@ def make_batches(task: Task, rng: np.random.Generator) -> list[Batch]:
     pairs = np.concatenate([cuts[place] for place in chosen])
     corpus = corpus_of(src_lengths[pairs], tgt_lengths[pairs], rng)
     borders = np.cumsum([0] + [len(cuts[place]) for place in chosen])
-    return [make_batch(corpus, np.arange(start, end)) for start, end in itertools.pairwise(borders)]
+    return corpus, [np.arange(start, end) for start, end in itertools.pairwise(borders)]
 
 
 class Trainer:
     """The trainer of a kind, with nothing around it that writes files."""
 
-    def __init__(self, config: Config) -> None:
-        self.device = choose_device(config.training.device)
+    def __init__(self, config: Config, processes: Processes = SINGLE) -> None:
+        self.device = processes.placed(choose_device(config.training.device))
         if self.device.type == "cpu":
             limit_shape_caches()
             keep_freed_memory()  # both as `nmt train` does
@@ -192,13 +202,13 @@ class Trainer:
         self.model = build_model(config.model, VOCABULARY, VOCABULARY).to(self.device)
         nothing = cast(Any, None)  # the data, the run's folder and its metrics: no update uses them
         silent = SilentReporter()
-        self.training = Training(self.model, nothing, config.training, self.device, nothing, silent)
+        self.training = Training(self.model, nothing, config.training, self.device, nothing, silent, processes)
         self.model.train()
 
-    def update(self, batch: Batch) -> None:
+    def update(self, portion: Portion) -> None:
         """One update, as `Training.fit` makes it."""
         self.training.state.step += 1
-        self.training.update(Portion.whole(batch))
+        self.training.update(portion)
 
 
 # --- the bound ----------------------------------------------------------------------------------------------------
@@ -274,7 +284,7 @@ def measure(task: Task) -> Row:
 
     def updates() -> None:
         for batch in batches:
-            trainer.update(batch)
+            trainer.update(Portion.whole(batch))
 
     updates()  # the first ones reserve memory
     peak = peak_mib(trainer.device)
@@ -312,9 +322,9 @@ def update_memory(kind: str, *, plain: bool) -> float:
     trainer = Trainer(settings(kind))
     if plain:
         use_plain_loop(trainer.model.decoder)
-    trainer.update(make_batch(corpus, np.arange(64, 66)))  # Adam's moments
+    trainer.update(Portion.whole(make_batch(corpus, np.arange(64, 66))))  # Adam's moments
     at_rest = status("VmRSS")
-    trainer.update(make_batch(corpus, np.arange(64)))
+    trainer.update(Portion.whole(make_batch(corpus, np.arange(64))))
     return status("VmHWM") - at_rest
 
 
@@ -354,11 +364,14 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--window", choices=["monotonic", "predictive"], help="of 10 pieces either side; Luong's kinds")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
     parser.add_argument("--memory", action="store_true", help="compare memory with a plain loop of steps instead")
+    parser.add_argument("--processes", type=int, nargs="+", help="compare so many processes with one instead")
     parser.add_argument("--json", action="store_true", help="a JSON list on standard output instead of a table")
     options = parser.parse_args(args)
-    counts = [options.sentences, options.updates, options.repeats, options.layers]
+    counts = [options.sentences, options.updates, options.repeats, options.layers, *(options.processes or ())]
     if min(*counts, 1 if options.threads is None else options.threads) < 1:
-        parser.error("--sentences, --updates, --repeats, --layers and --threads must be at least 1")
+        parser.error("--sentences, --updates, --repeats, --layers, --threads and --processes must be at least 1")
+    if options.memory and options.processes:
+        parser.error("--memory and --processes are two measurements: leave one of them out")
     options.variant = Variant(options.cell, options.layers, options.window)
     if options.window is not None and any(not kind.startswith("luong") for kind in options.kinds):
         parser.error("--window is for Luong's kinds: name them with --kinds")
@@ -371,14 +384,10 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def measured(options: argparse.Namespace) -> Iterator[Row]:
-    """Each kind's figures, as they come."""
-    for kind in options.kinds:
-        task = Task(
-            kind, options.device, options.precision, options.sentences, options.updates, options.repeats,
-            options.threads, options.variant,
-        )  # fmt: skip
-        yield in_new_process(measure, task)
+def tasks(options: argparse.Namespace) -> list[Task]:
+    """What was asked for, by kind."""
+    common = (options.sentences, options.updates, options.repeats, options.threads, options.variant)
+    return [Task(kind, options.device, options.precision, *common) for kind in options.kinds]
 
 
 def compare_memory(kinds: Sequence[str]) -> list[dict[str, Any]]:
@@ -415,10 +424,14 @@ def report(options: argparse.Namespace) -> None:
         for row in rows:
             print(f"{row['kind']:<11} {row['update_mb']:>8,.0f}  {row['plain_mb']:>10,.0f}   {row['ratio']:.3f}")
         return
+    if options.processes:
+        report_scaling(options)
+        return
     found = []
     if not options.json:
         print("kind         tokens/s   bound tokens/s   ratio   peak MiB   fastest products   ratio", flush=True)
-    for row in measured(options):
+    for task in tasks(options):
+        row = in_new_process(measure, task)
         found.append(row)
         if not options.json:
             print(
@@ -429,6 +442,23 @@ def report(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps([asdict(row) for row in found], indent=2))
     sys.stdout.flush()
+
+
+def report_scaling(options: argparse.Namespace) -> None:
+    """Measures and prints by the number of processes.
+
+    Raises:
+        NmtError: if processes fail.
+    """
+    from bench_scaling import scaling  # which imports this file
+
+    rows = itertools.chain.from_iterable(scaling(task, options.processes) for task in tasks(options))
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    print("kind         processes   tokens/s   times one", flush=True)
+    for row in rows:
+        print(f"{row.kind:<11} {row.processes:>10} {row.tokens_per_s:>10,.0f} {row.ratio:>11.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,11 @@ class Deal:
         parts = (pairs[self.rank + self.processes * part :: self.budgets] for part in range(self.parts))
         return [part for part in parts if len(part)]
 
+    def portion(self, corpus: EncodedPairs, pairs: Indices) -> Portion:
+        """What this process has of the batch of these pairs."""
+        parts = tuple(make_batch(corpus, part) for part in self.own(pairs))
+        return Portion(parts, pairs, int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
+
 
 WHOLE = Deal()
 
@@ -264,13 +269,9 @@ class TrainingBatches:
         while True:
             pairs, batches = self._epoch(epoch)
             for place in range(position, len(batches)):
-                yield epoch, place + 1, self._portion(pairs, batches[place].astype(np.int64))
+                yield epoch, place + 1, self.deal.portion(pairs, batches[place].astype(np.int64))
             del batches  # before those of the next one take their room
             epoch, position = epoch + 1, 0
-
-    def _portion(self, corpus: EncodedPairs, pairs: Indices) -> Portion:
-        parts = tuple(make_batch(corpus, part) for part in self.deal.own(pairs))
-        return Portion(parts, pairs, int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
 
 
 def in_order(corpus: EncodedCorpus, batch_tokens: int) -> list[Indices]:

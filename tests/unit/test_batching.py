@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nmt.data import cutting
 from nmt.data.batching import Deal, TrainingBatches, in_order, make_batch
@@ -135,7 +137,7 @@ def test_a_batch_is_dealt_out_once_and_its_order_does_not_depend_on_how(
             assert (len(part.pairs) - 1) * longest < budget  # over it by less than a sentence
 
 
-@pytest.mark.parametrize("longest", [0, 3, 200])
+@pytest.mark.parametrize("longest", [0, 3, 200, 70_000])
 @pytest.mark.parametrize("count", [0, 1, 5_000])
 def test_sorting_by_length_is_a_stable_sort_however_it_is_cut(
     count: int, longest: int, monkeypatch: pytest.MonkeyPatch
@@ -148,8 +150,20 @@ def test_sorting_by_length_is_a_stable_sort_however_it_is_cut(
     found = cutting.sorted_by_length(pairs, src, tgt)
     assert found.dtype == np.int32
     assert np.array_equal(found, expected)
-    widths = np.maximum(src, tgt) + 1
-    whole = cutting.cut_batches(expected, widths, 500)
-    monkeypatch.setattr(cutting, "AT_ONCE", 2**18)
-    for parts in zip(whole, cutting.cut_batches(expected, widths, 500), strict=True):
-        assert np.array_equal(*parts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    widths=st.lists(st.integers(0, 9), max_size=40), budget=st.integers(1, 40), at_once=st.integers(1, 12)
+)  # fmt: skip
+def test_batches_are_as_long_as_the_budget_lets_them_be(widths: list[int], budget: int, at_once: int) -> None:
+    expected: list[list[int]] = []
+    for pair, width in enumerate(widths):
+        if expected and (len(expected[-1]) + 1) * max(width, *(widths[of] for of in expected[-1])) <= budget:
+            expected[-1].append(pair)
+        else:
+            expected.append([pair])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cutting, "AT_ONCE", at_once)
+        cut = cut_batches(np.arange(len(widths)), np.array(widths, dtype=np.int32), budget)
+    assert [batch.tolist() for batch in cut] == expected

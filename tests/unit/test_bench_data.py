@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_demo_corpus import load_script
@@ -67,3 +69,52 @@ def test_numbers_below_one_are_refused(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit):
         bench_data.main(["--pairs", "0"])
     assert "at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no other system says so much of a process")
+def test_a_command_is_watched_until_it_ends(tmp_path: Path) -> None:
+    work = "import sys, time; held = bytearray(100 * 2**20); print('a\\ntraining: 1%', file=sys.stderr, flush=True)"
+    found = bench_data.watched([sys.executable, "-c", f"{work}; time.sleep(0.3)"], tmp_path / "log")
+    assert 100 < found["anonymous_mib"] < found["peak_mib"] < 150
+    assert 0 < found["first_update"] < found["seconds"] - 0.1
+    assert "first_update" not in bench_data.watched([sys.executable, "-c", "pass"], tmp_path / "log")
+    with pytest.raises(SystemExit, match="no data"):
+        bench_data.watched([sys.executable, "-c", "raise SystemExit('no data')"], tmp_path / "log")
+
+
+def test_what_a_pair_adds_is_between_the_smallest_and_the_largest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def watched(command: list[str], log: Path) -> dict[str, Any]:
+        commands.append(command)
+        pairs = len(lines(log.parent / "train.src"))
+        assert json.loads((log.parent / "small.yaml").read_text())["data"]["train"]["src"].endswith("train.src")
+        training = {"first_update": 5.0} if "train" in command else {}
+        size = 100 + pairs * (3 if training else 2)
+        return {"peak_mib": size, "anonymous_mib": size / 2, "seconds": 1.0} | training
+
+    monkeypatch.setattr(bench_data, "watched", watched)
+    monkeypatch.setattr(bench_data, "HELD_OUT", 50)
+    file = tmp_path / "data.json"
+    given = ["--memory", "30", "10", "20", "--set", "a=b", "--folder", str(tmp_path), "--json", str(file)]
+    bench_data.main(given)
+    found = json.loads(file.read_text())["memory"]
+    assert [(row["pairs"], row["command"]) for row in found["rows"]] == [
+        (pairs, command) for pairs in (10, 20, 30) for command in ("prepare", "train")
+    ]
+    assert all(command[-2:] == ["--set", "a=b"] for command in commands)
+    assert found["bytes_a_pair"] == {
+        "prepare": {"peak_mib": 2 * 2**20, "anonymous_mib": 2**20},
+        "train": {"peak_mib": 3 * 2**20, "anonymous_mib": 1.5 * 2**20},
+    }
+    assert "5.0 s" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["data.json"]
+
+
+@pytest.mark.parametrize("given", ["--memory 10", "--memory 10 10", "--memory 0 10", "--memory 10 20 --startup"])
+def test_memory_is_compared_at_two_sizes_at_least(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench_data.main(given.split())
+    assert "two numbers of pairs or more" in capsys.readouterr().err

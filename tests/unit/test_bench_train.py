@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training import loop
 from nmt.training.precision import Precision
+from nmt.training.processes import Processes
 
 bench = load_script("bench_train")
+scaling = load_script("bench_scaling")
 FIELDS = ["kind", "tokens_per_s", "bound_tokens_per_s", "bound_ratio", "peak_mb", "least_tokens_per_s", "least_ratio"]
 CPU = torch.device("cpu")
 
@@ -147,7 +150,8 @@ def test_the_bound_is_in_the_precision_of_the_updates(asked: str | None, monkeyp
     [("--sentences 0", "at least 1"), ("--threads 0", "at least 1"), ("--kinds gru", "invalid choice"),
      ("--device gpu", "must be one of"), ("--memory --device cuda", "leave --device out"),
      ("--layers 0", "at least 1"), ("--window monotonic", "for Luong's kinds"),
-     ("--memory --cell lstm", "no variants")],
+     ("--memory --cell lstm", "no variants"), ("--processes 0", "at least 1"),
+     ("--memory --processes 2", "two measurements")],
 )  # fmt: skip
 def test_wrong_options_are_refused(args: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -159,3 +163,53 @@ def test_a_gpu_that_is_not_there_is_told_in_one_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match=r"^error: device cuda: torch sees 0 GPUs here"):
         bench.main(["--device", "cuda"])
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_shares_of_processes_are_the_batch_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[list[Any]] = []
+
+    class Recorder:
+        device = CPU
+
+        def __init__(self, config: Any, processes: Any) -> None:
+            made.append([])
+
+        def update(self, portion: Any) -> None:
+            made[-1].append(portion)
+
+    monkeypatch.setattr(scaling, "Trainer", Recorder)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    for rank in range(2):
+        processes = Processes()
+        processes.rank, processes.count = rank, 2
+        assert scaling.work(task("none"), processes) > 0
+    for first, second in zip(*made, strict=True):
+        (one,), (two,) = first.parts, second.parts
+        assert sorted([*one.pairs, *two.pairs]) == sorted(first.pairs) == sorted(second.pairs)
+        assert len(one.pairs) == len(two.pairs) == 4
+        assert one.tgt_tokens + two.tgt_tokens == first.tgt_tokens == second.tgt_tokens
+
+
+def test_torchrun_is_given_the_task_and_ratios_are_to_one_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
+        count = int(command[command.index("--nproc-per-node") + 1])
+        given = scaling.task_of(json.loads(command[-1]))
+        assert (given.threads, given.sentences, given.variant) == (1, 80, bench.Variant("lstm"))
+        assert env["OMP_NUM_THREADS"] == "1"
+        if count == 4:
+            return subprocess.CompletedProcess(command, 1, "")
+        return subprocess.CompletedProcess(command, 0, f'a warning\n{{"tokens_per_s": {1000 * count**0.5}}}\n')
+
+    monkeypatch.setattr(scaling.subprocess, "run", run)
+    args = ["--kinds", "none", "--cell", "lstm", "--processes"]
+    bench.main([*args, "3", "2", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["kind"], row["processes"], row["ratio"]) for row in rows] == [
+        ("none", 1, 1.0), ("none", 2, 1.414), ("none", 3, 1.732),
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="error: 4 processes of none failed"):
+        bench.main([*args, "4"])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["none", "1", "1,000", "1.00"]

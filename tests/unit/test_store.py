@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.data import store
 from nmt.data.store import CorpusWriter, EncodedCorpus, Rows
 from nmt.errors import NmtError
 
@@ -46,24 +48,46 @@ def test_what_was_written_is_read(
 
 @settings(max_examples=50, deadline=None)
 @given(batches=st.lists(ROWS, max_size=4), data=st.data())
-def test_sentences_together_are_those_one_by_one(
+def test_sentences_together_are_those_that_were_written(
     batches: list[list[tuple[list[int], list[int], str, str]]],
     data: st.DataObject,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     corpus = write(tmp_path_factory.mktemp("store") / "c.arrow", batches)
+    rows = [row for batch in batches for row in batch]
     pairs = np.array(data.draw(st.lists(st.integers(0, len(corpus) - 1), max_size=6) if len(corpus) else st.just([])))
     pairs = pairs.astype(np.int64)
-    assert corpus.src_flat(pairs).tolist() == [piece for pair in pairs for piece in corpus.src_ids(int(pair))]
-    assert corpus.tgt_flat(pairs).tolist() == [piece for pair in pairs for piece in corpus.tgt_ids(int(pair))]
+    assert corpus.src_flat(pairs).tolist() == [piece for pair in pairs for piece in rows[pair][0]]
+    assert corpus.tgt_flat(pairs).tolist() == [piece for pair in pairs for piece in rows[pair][1]]
 
 
-def test_ids_are_views_of_the_mapped_file(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.arrow", [[([4, 5], [6], "a", "b")], [([7], [8, 9, 10], "c", "d")]])
-    ids = corpus.src_ids(0)
-    assert ids.dtype == np.int32
-    assert not ids.flags.owndata
-    assert not ids.flags.writeable
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no other system says what is mapped")
+def test_what_was_read_of_the_file_is_no_memory_of_the_process(tmp_path: Path) -> None:
+    def mapped() -> int:  # KB of the file
+        lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+        return sum(int(next(at for at in lines if at.startswith("Rss:")).split()[1]) for at in lines if "c.arrow" in at)
+
+    batch = [([5] * 20, [6] * 20, "x" * 50, "y" * 50)] * 10_000
+    corpus = write(tmp_path / "c.arrow", [batch] * 10)
+    corpus.src_flat(np.arange(0, len(corpus), 7))
+    assert sum(len(sources) for sources, _ in corpus.text_batches()) == len(corpus)
+    assert mapped() < 0.05 * (tmp_path / "c.arrow").stat().st_size / 1024
+    assert corpus.src_text(99_999) == "x" * 50
+    assert mapped() > 0
+
+
+def test_a_file_is_read_alike_where_pread_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "read_at", store.seek_and_read)
+    corpus = write(tmp_path / "c.arrow", [[([4, 5], [6], "a", "b")], [([7], [8, 9, 10], "c", "d"), ([], [11], "", "")]])
+    assert corpus.src_flat(np.array([2, 1, 0])).tolist() == [7, 4, 5]
+    assert corpus.tgt_flat(np.array([2, 1, 0])).tolist() == [11, 8, 9, 10, 6]
+
+
+def test_a_file_that_becomes_shorter_is_told(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.arrow", [[([4, 5], [6], "a", "b")]])
+    os.truncate(tmp_path / "c.arrow", 100)
+    with pytest.raises(NmtError, match=r"c\.arrow could be read until now .*it has become shorter"):
+        corpus.tgt_ids(0)
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
@@ -72,7 +96,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.arrow", [batch] * 40)
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
-    assert sum(int(corpus.src_ids(index)[0]) for index in range(len(corpus))) == 5 * 20_000
+    assert sum(int(corpus.src_flat(np.arange(at, at + 100)).sum()) for at in range(0, 20_000, 100)) == 5 * 200 * 20_000
     assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
     tracemalloc.stop()
 
