@@ -17,8 +17,17 @@ def test_pieces_are_counted_over_all_batches() -> None:
     counts = PieceCounts()
     for lists in ([[4, 1, 5], [], [1]], [], [[6] * 4]):
         counts.add(Rows.of(lists))
-    assert counts.report() == {"pieces": 8, "mean": 2.0, "max": 4, "unknown": 2, "unknown_rate": 0.25}
+    assert counts.report() == {"pieces": 8, "mean": 2.0, "max": 4, "unknown": 2, "unknown_rate": 0.25, "most_occur": 1}
     assert PieceCounts().report()["mean"] == 0
+    assert PieceCounts().report()["most_occur"] == 0
+
+
+def test_nineteen_of_twenty_pieces_occur_as_often_as_is_said() -> None:
+    counts = PieceCounts()
+    for piece in range(4, 44):  # forty pieces; piece n occurs n times, in batches in which others are missing
+        counts.add(Rows.of([[piece] * piece]))
+    assert counts.most_occur() == 6
+    assert sum(piece >= 6 for piece in range(4, 44)) / 40 == 0.95
 
 
 @settings(max_examples=200, deadline=None)

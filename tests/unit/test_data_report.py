@@ -40,6 +40,16 @@ def test_a_histogram_is_one_character_a_column() -> None:
     assert "         tgt | █▄| 1 to 15, 5 pieces a column, at most 2 pairs in one" in shown
 
 
+@pytest.mark.parametrize(
+    ("most", "shown"), [(100, "100 times or more\n"), (99, "99 times or more (advised: 100, by a ")]
+)
+def test_a_vocabulary_of_rare_pieces_is_told(most: int, shown: str) -> None:
+    found = report()
+    assert "95%" not in format_report(found)  # of a report that does not know
+    found["train"]["tgt"]["most_occur"] = most
+    assert f"95% of those in the target occur {shown}" in format_report(found)
+
+
 def test_lines_of_dropped_pairs_are_named_by_source_if_there_are_several() -> None:
     train = report()["train"]
     first = [{"source": label, "line": line} for label, line in (("f", 2), ("f", 9), ("g", 1))]
