@@ -40,7 +40,10 @@ def model(exports: Path, tmp_path: Path) -> Path:
 
 def test_an_exported_model_translates_as_its_run_does(workplace: Path, exports: Path) -> None:
     run = workplace / "runs/bahdanau"
-    for options in (["--n-best", "3", "--beam", "4"], ["--format", "jsonl", "--batch-tokens", "20"]):
+    for options in (
+        ["--n-best", "3", "--beam", "4", "--rerank", "mbr"],
+        ["--format", "jsonl", "--batch-tokens", "20"],
+    ):
         wanted = nmt("translate", "--run", run, *options, cwd=workplace, stdin=LINES).stdout
         found = nmt("translate", "--model", exports / "bahdanau", *options, cwd=workplace, stdin=LINES).stdout
         assert without_scores(found) == without_scores(wanted)
