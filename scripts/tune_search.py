@@ -115,9 +115,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--beam", type=int, help="hypotheses kept and ranked; the run's setting by default")
     parser.add_argument("--length-penalties", type=float, nargs="+", help="0 to 2 by 0.1 by default")
     parser.add_argument("--coverage-penalties", type=float, nargs="+", help="0 to 0.5 by 0.1 by default")
-    parser.add_argument(
-        "--check", type=int, default=1, help="how many of the best settings to search with; 1 by default"
-    )
+    parser.add_argument("--check", type=int, default=1, help="how many of the best to search with; 1 by default")
     parser.add_argument("--batch-tokens", type=int, default=4096, help="source pieces of a batch, with padding")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     options = parser.parse_args(args)
@@ -137,7 +135,8 @@ def tune(options: argparse.Namespace) -> None:
     """
     runs = [RunDir.open(path) for path in options.run]
     config = load_config(str(runs[0].config))
-    own = search_with(config.search, {"beam_size": options.beam or config.search.beam_size, "rerank": "none"})
+    beam = config.search.beam_size if options.beam is None else options.beam
+    own = search_with(config.search, {"beam_size": beam, "rerank": "none"})
     for name, values in (("length", options.length_penalties), ("coverage", options.coverage_penalties or ())):
         for value in values:
             search_with(own, {f"{name}_penalty": value})  # refuses what is out of range before minutes of search
