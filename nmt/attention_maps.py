@@ -293,4 +293,8 @@ def score_note(search: SearchConfig, forced: bool) -> str:
     if alpha != 0:
         text += ", n the pieces of the translation with its end"
     text += " (Wu et al. 2016), p its probability: nearer to 0 is better."
-    return text + (" These translations were given, not searched for." if forced else "")
+    if forced:
+        return text + " These translations were given, not searched for."
+    if search.rerank == "mbr":
+        text += " The order is that of their expected chrF (minimum Bayes risk)."
+    return text

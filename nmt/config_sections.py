@@ -233,6 +233,15 @@ class SearchConfig(Section):
     """Times the sum over source positions of log min(1, weights they have had) (Wu et al. 2016, beta); 0: none."""
     max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
     """A translation has at most this many times the pieces of its source, plus 10."""
+    rerank: Literal["none", "mbr"] = "none"
+    """How to choose in the beam: none, by score; mbr, by expected chrF (minimum Bayes risk, Kumar and Byrne 2004)."""
+
+    @model_validator(mode="after")
+    def _something_to_choose_from(self) -> SearchConfig:
+        if self.rerank == "mbr" and self.beam_size == 1:
+            text = "mbr chooses among a beam's translations, and beam_size is 1: use a beam of 2 or more, or none"
+            raise problems_error([Problem(("rerank",), text, (("search", "rerank"), ("search", "beam_size")))])
+        return self
 
 
 Metric = Literal["bleu", "chrf", "ter"]

@@ -17,6 +17,7 @@ from nmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizers
 from nmt.data.words import decode_words, encode_words
 from nmt.errors import NmtError, out_of_memory_told
 from nmt.model.stepper import Array, Stepper
+from nmt.reranking import by_expected_chrf
 from nmt.search import Hypothesis, beam_search
 
 T = TypeVar("T")
@@ -175,8 +176,9 @@ class LineTranslator:
         )
 
     def _search(self, sources: list[list[int]], n_best: int, keep_weights: bool) -> list[list[Hypothesis]]:
-        ratio = self.search.max_length_ratio
-        return beam_search(
+        """The n best of each source: the search's, or, with `rerank`, of all that it keeps those of least risk."""
+        ratio, mbr = self.search.max_length_ratio, self.search.rerank == "mbr"
+        found = beam_search(
             self.stepper,
             sources,
             bos=BOS,
@@ -185,9 +187,21 @@ class LineTranslator:
             alpha=self.search.length_penalty,
             beta=self.search.coverage_penalty,
             max_lengths=[int(ratio * len(source)) + 10 for source in sources],
-            n_best=n_best,
+            n_best=self.search.beam_size if mbr else n_best,
             keep_weights=keep_weights,
         )
+        return [best[:n_best] for best in self._by_risk(found)] if mbr else found
+
+    def _by_risk(self, found: Sequence[Sequence[Hypothesis]]) -> Iterator[list[Hypothesis]]:
+        """Each sentence's hypotheses, those that ended first and by their Bayes risk.
+
+        What the length limit cut stays behind: log p of a beginning is that of all its continuations.
+        """
+        ended = [[hypothesis for hypothesis in best if not hypothesis.length_limited] for best in found]
+        texts = iter(self.tokenizers.tgt.decode([hypothesis.tokens for best in ended for hypothesis in best]))
+        for best, everything in zip(ended, found, strict=True):
+            order = by_expected_chrf([next(texts) for _ in best], [hypothesis.log_prob for hypothesis in best])
+            yield [*(best[place] for place in order), *everything[len(best) :]]
 
     def _translations(
         self, found: Sequence[Sequence[Hypothesis]], encoded: Sequence[tuple[list[int], list[int]]]

@@ -111,7 +111,7 @@ def main(args: Sequence[str] | None = None) -> None:
         found = []
         for precision in options.precisions:
             for beam in options.beams or sorted({1, config.search.beam_size}):
-                search = search_with(config.search, {"beam_size": beam})
+                search = search_with(config.search, {"beam_size": beam, "rerank": "none"})
                 translator = Translator.load(run, device=options.device, search=search, int8=precision == "int8")
                 found.append(compare(translator, lines, options.batch))
     except NmtError as error:

@@ -228,7 +228,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
     found = []
     for precision in options.precisions:
         for beam in options.beams:
-            search = search_with(config.search, {"beam_size": beam})
+            search = search_with(config.search, {"beam_size": beam, "rerank": "none"})
             translator = Translator.load(run, device=options.device, search=search, int8=precision == "int8")
             found.append(Case(translator, lines, "many", options.batch_tokens))
             if options.single:

@@ -17,6 +17,7 @@ from nmt.cli.options import (
     DeviceOption,
     OutputOption,
     RunOption,
+    SearchOptions,
     SplitOption,
     named_path,
     open_run,
@@ -157,7 +158,7 @@ def align(
     given = read_input(opened, split, src, tgt, src_words, tgt_words)
     gold_links = None if gold is None else read_gold(gold, gold_base or 0, gold_reversed, given)
     with ConsoleReporter() as reporter:
-        settings = search_settings(opened, beam, None)
+        settings = search_settings(opened, SearchOptions(beam))
         forward = Aligner.load(opened, checkpoint, device, settings, shift, threshold)
         backward = None if other is None else Aligner.load(other, None, device, None, shift, threshold)
         blocks = align_blocks(given, forward, backward, (symmetrize or Symmetrization.gdfa).value, batch_tokens)

@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
@@ -144,6 +145,23 @@ CoveragePenaltyOption = Annotated[
         help="Larger disfavours leaving source words out. [default: the run's setting]",
     ),
 ]
+
+
+class Rerank(str, Enum):
+    """How a translation is chosen from the beam."""
+
+    none = "none"
+    mbr = "mbr"
+
+
+RerankOption = Annotated[
+    Rerank | None,
+    typer.Option(
+        "--rerank",
+        help="Choose among the beam by score (none), or by expected chrF, minimum Bayes risk (mbr). "
+        "[default: the run's setting]",
+    ),
+]
 BatchOption = Annotated[
     int, typer.Option("--batch-tokens", min=1, metavar="N", help="Source pieces translated at once, padding included.")
 ]
@@ -204,45 +222,42 @@ def open_model(path: Path, int8: bool) -> ExportedModel:
     return model
 
 
-def search_settings(
-    run: RunDir,
-    beam: int | None = None,
-    length_penalty: float | None = None,
-    coverage_penalty: float | None = None,
-    n_best: int = 1,
-) -> SearchConfig:
+class SearchOptions(NamedTuple):
+    """What a command line says of the search; None leaves the model's own setting."""
+
+    beam: int | None = None
+    length_penalty: float | None = None
+    coverage_penalty: float | None = None
+    rerank: Rerank | None = None
+    n_best: int = 1
+
+
+def search_settings(run: RunDir, options: SearchOptions) -> SearchConfig:
     """Return the run's search settings with what the command line changes; a beam holds n_best hypotheses at least.
 
     Raises:
-        NmtError: if a coverage penalty is asked of a model without attention.
+        NmtError: if a coverage penalty is asked of a model without attention, or a choice of a beam of 1.
     """
     from nmt.config import load_config
 
     config = load_config(str(run.config))
     kind = config.model.decoder.kind
-    return changed_search(run.path, config.search, kind, beam, length_penalty, coverage_penalty, n_best)
+    return changed_search(run.path, config.search, kind, options)
 
 
-def changed_search(
-    path: Path,
-    search: SearchConfig,
-    kind: str,
-    beam: int | None,
-    length_penalty: float | None,
-    coverage_penalty: float | None,
-    n_best: int,
-) -> SearchConfig:
+def changed_search(path: Path, search: SearchConfig, kind: str, options: SearchOptions) -> SearchConfig:
     """As `search_settings`, of the model in a folder by its own settings and the kind of its decoder."""
     from nmt.config import search_with
 
-    if coverage_penalty and kind == "none":
+    if options.coverage_penalty and kind == "none":
         raise NmtError(f"{path}: a model of kind none has no attention that a coverage penalty could be taken of.")
-    changes: dict[str, object] = {"beam_size": beam if beam is not None else max(search.beam_size, n_best)}
-    if length_penalty is not None:
-        changes["length_penalty"] = length_penalty
-    if coverage_penalty is not None:
-        changes["coverage_penalty"] = coverage_penalty
-    return search_with(search, changes)
+    asked = {
+        "beam_size": max(search.beam_size, options.n_best) if options.beam is None else options.beam,
+        "length_penalty": options.length_penalty,
+        "coverage_penalty": options.coverage_penalty,
+        "rerank": None if options.rerank is None else options.rerank.value,
+    }
+    return search_with(search, {name: value for name, value in asked.items() if value is not None})
 
 
 def load_translator(run: RunDir, checkpoint: Path | None, device: str, search: SearchConfig, int8: bool) -> Translator:

@@ -21,8 +21,10 @@ from nmt.cli.options import (
     LengthPenaltyOption,
     ModelOption,
     OutputOption,
+    RerankOption,
     RunOption,
     RunsOption,
+    SearchOptions,
     SplitOption,
     TextsArgument,
     changed_search,
@@ -68,6 +70,7 @@ def translate(
     batch_tokens: BatchOption = 4096,
     length_penalty: LengthPenaltyOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
+    rerank: RerankOption = None,
     checkpoint: CheckpointOption = None,
     device: DeviceOption = "auto",
     int8: Int8Option = False,
@@ -89,8 +92,8 @@ def translate(
     --format jsonl   one object a line: line, text, score, alignment, n_best (a list of the last three)
 
     A score is the log probability divided by the length penalty, less the coverage penalty if there is one: nearer to
-    0 is better. An alignment such as 0-0 1-2 links words of the source and of the translation by the attention weights
-    (nmt align).
+    0 is better. --rerank mbr orders by expected chrF instead, and leaves the scores as they are. An alignment such as
+    0-0 1-2 links words of the source and of the translation by the attention weights (nmt align).
 
     Several runs of one vocabulary translate together by the mean of their log probabilities (and weights), as the first
     of them searches. A blank line stays blank.
@@ -107,7 +110,7 @@ def translate(
     from nmt.reporting import too_long
     from nmt.run_dir import replacing
 
-    search = beam, length_penalty, coverage_penalty, n_best
+    search = SearchOptions(beam, length_penalty, coverage_penalty, rerank, n_best)
     load = _loader(model, run or [], output, checkpoint, device, int8, search, form is not Format.text)
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
         translator = load()
@@ -128,7 +131,7 @@ def _loader(
     checkpoint: Path | None,
     device: str,
     int8: bool,
-    search: tuple[int | None, float | None, float | None, int],
+    search: SearchOptions,
     alignments: bool,
 ) -> Callable[[], LineTranslator]:
     """Open the runs or the exported model, refuse what does not go with them, and return what loads them."""
@@ -137,7 +140,7 @@ def _loader(
     if model is None:
         opened = open_run(runs[0] if runs else None)
         refuse_run_files({"--output": output}, opened)
-        return lambda: load_translator(opened, checkpoint, device, search_settings(opened, *search), int8)
+        return lambda: load_translator(opened, checkpoint, device, search_settings(opened, search), int8)
     for option, given in (("--run", bool(runs)), ("--checkpoint", checkpoint is not None)):
         if given:
             raise typer.BadParameter(f"give either --model or {option}.", param_hint=f"'{option}'")
@@ -146,7 +149,7 @@ def _loader(
     exported = open_model(model, int8)
     refuse_run_files({"--output": output}, exported)
     own = exported.settings
-    return lambda: exported.translator(changed_search(exported.path, own.search, own.kind, *search))
+    return lambda: exported.translator(changed_search(exported.path, own.search, own.kind, search))
 
 
 def _ensemble_loader(
@@ -155,7 +158,7 @@ def _ensemble_loader(
     checkpoint: Path | None,
     device: str,
     int8: bool,
-    search: tuple[int | None, float | None, float | None, int],
+    search: SearchOptions,
     alignments: bool,
 ) -> Callable[[], LineTranslator]:
     """As `_loader`, of several runs."""
@@ -167,7 +170,7 @@ def _ensemble_loader(
     def load() -> LineTranslator:
         from nmt.ensemble import load_ensemble
 
-        settings = search_settings(opened[0], *search)
+        settings = search_settings(opened[0], search)
         return load_ensemble(opened, device=device, search=settings, int8=int8, alignments=alignments)
 
     return load
@@ -205,6 +208,7 @@ def evaluate(
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
+    rerank: RerankOption = None,
     batch_tokens: BatchOption = 4096,
     device: DeviceOption = "auto",
     int8: Int8Option = False,
@@ -236,7 +240,7 @@ def evaluate(
             src=src,
             tgt=tgt,
             checkpoint=checkpoint,
-            search=search_settings(opened, beam, length_penalty, coverage_penalty),
+            search=search_settings(opened, SearchOptions(beam, length_penalty, coverage_penalty, rerank)),
             device=device,
             batch_tokens=batch_tokens,
             int8=int8,

@@ -115,6 +115,27 @@ def test_eval_on_files_equals_eval_on_the_split(workplace: Path, tmp_path: Path)
     assert ours["metrics"] == json.loads((run / "eval/test.json").read_text())["metrics"]
 
 
+def test_reranking_orders_the_beam_anew_and_eval_scores_what_translate_gives(workplace: Path, tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(workplace / "runs/bahdanau", run)
+    given = ["--run", run, "--beam", 6, "--rerank", "mbr"]
+    nmt("eval", *given, cwd=workplace)
+    assert json.loads((run / "eval/test.json").read_text())["search"]["rerank"] == "mbr"
+
+    def best(*options: object) -> list[list[tuple[str, str]]]:
+        out = nmt("translate", *options, "--n-best", 6, "--input", "test.en", cwd=workplace).stdout.decode()
+        lists: list[list[tuple[str, str]]] = [[] for _ in range(30)]
+        for line in out.splitlines():
+            number, _, score, text, _ = line.split("\t")
+            lists[int(number) - 1].append((score, text))
+        return lists
+
+    by_risk, by_score = best(*given), best(*given[:-1], "none")
+    assert [each[0][1] for each in by_risk] == (run / "eval/test.hyp.txt").read_text(encoding="utf-8").splitlines()
+    assert [sorted(each) for each in by_risk] == [sorted(each) for each in by_score]
+    assert by_risk != by_score
+
+
 def test_as_many_lines_come_out_as_go_in_with_int8(workplace: Path) -> None:
     text = "\n".join(["the red dog.", "", "  ", "</s> <unk>", "日本語", *["the old cat sees."] * 95]).encode()
     found = nmt("translate", "--run", "runs/bahdanau", "--int8", cwd=workplace, stdin=text).stdout.decode()

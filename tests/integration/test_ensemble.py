@@ -19,10 +19,10 @@ def outcome(workplace: Path, *options: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.parametrize("kind", ["bahdanau", "none"])
-def test_a_run_with_itself_translates_as_the_run_does(workplace: Path, kind: str) -> None:
-    run = "--run", f"runs/{kind}"
-    for one, other in zip(outcome(workplace, *run), outcome(workplace, *run, *run), strict=True):
+@pytest.mark.parametrize(("kind", "rerank"), [("bahdanau", "mbr"), ("none", "none")])
+def test_a_run_with_itself_translates_as_the_run_does(workplace: Path, kind: str, rerank: str) -> None:
+    run, options = ("--run", f"runs/{kind}"), ("--rerank", rerank)
+    for one, other in zip(outcome(workplace, *run, *options), outcome(workplace, *run, *run, *options), strict=True):
         assert one.pop("score") == pytest.approx(other.pop("score"), abs=1e-4)
         assert one["text"] == other["text"]
         assert one.get("alignment") == other.get("alignment")

@@ -224,6 +224,10 @@ TEXTS = {
     "coverage without attention": Row(
         "translate --run runs/none --coverage-penalty 0.2 x", ("runs/none: a model of kind none has no attention",)
     ),
+    "choice of one": Row(
+        TRANSLATE + " --rerank mbr --beam 1 x",
+        ("search.rerank: mbr chooses among a beam's translations, and beam_size is 1: use a beam of 2 or more",),
+    ),
     "bad byte in the middle": Row(
         TRANSLATE + " --input bad --output out", ("bad, line 2, byte 2", "is not UTF-8"), {"bad": BAD_BYTE}
     ),

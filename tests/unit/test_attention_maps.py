@@ -122,6 +122,7 @@ def test_a_score_is_explained_with_the_numbers_of_the_search() -> None:
     assert "log p / ((5 + n) / 6)^0.8," in score_note(SearchConfig(length_penalty=0.8), forced=False)
     assert score_note(SearchConfig(length_penalty=0.0), forced=False).startswith("score = log p (")
     assert "+ 0.2 Σ_j" in score_note(SearchConfig(coverage_penalty=0.2), forced=False)
+    assert "order is that of their expected chrF" in score_note(SearchConfig(rerank="mbr"), forced=False)
     assert "given" in score_note(SearchConfig(), forced=True)
 
 

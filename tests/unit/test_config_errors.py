@@ -87,6 +87,8 @@ VALUE_ERRORS = {
     "infinite": ("training.max_minutes=.inf", "training.max_minutes: must be a finite number"),
     "not a number": ("training.clip_norm=.nan", "training.clip_norm: must be a finite number"),
     "overflow": ("training.clip_norm=1e999", "training.clip_norm: must be a finite number"),
+    "choice of one": ("search={beam_size: 1, rerank: mbr}", "search.rerank: mbr chooses among a beam's translations"),
+    "no such choice": ("search.rerank=risk", "search.rerank: must be one of none, mbr, not 'risk'"),
     "far too long": ("search.max_length_ratio=101", "search.max_length_ratio: must be at most 100, not 101"),
     "residual": (
         "model.encoder.residual=true",
