@@ -207,7 +207,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        return Response(service.metrics.text(service.queue.waiting()), media_type=CONTENT_TYPE)
+        return Response(service.metrics.text(service.queue.waiting(), service.queue.running()), media_type=CONTENT_TYPE)
 
     @app.get("/info", response_model=InfoAnswer)
     async def info() -> InfoAnswer:

@@ -65,13 +65,13 @@ class Metrics:
         with self._lock:
             self._failures += 1
 
-    def text(self, waiting: int) -> str:
-        """All counts; `waiting` sentences are in the queue."""
+    def text(self, waiting: int, running: int) -> str:
+        """All counts; `waiting` sentences are in the queue, `running` ones being translated."""
         with self._lock:
-            lines = [*self._lines(waiting)]
+            lines = [*self._lines(waiting, running)]
         return "\n".join(lines) + "\n"
 
-    def _lines(self, waiting: int) -> Iterator[str]:
+    def _lines(self, waiting: int, running: int) -> Iterator[str]:
         yield from _head("nmt_requests_total", "counter", "Answered requests by path and status.")
         for (path, status), count in sorted(self._requests.items()):
             yield f'nmt_requests_total{{path="{path}",status="{status}"}} {count}'
@@ -81,6 +81,8 @@ class Metrics:
         yield f"nmt_failed_batches_total {self._failures}"
         yield from _head("nmt_queue_sentences", "gauge", "Sentences that wait.")
         yield f"nmt_queue_sentences {waiting}"
+        yield from _head("nmt_running_sentences", "gauge", "Sentences that are being translated.")
+        yield f"nmt_running_sentences {running}"
         yield from _head("nmt_request_seconds", "histogram", "Time from a request to its translations.")
         yield from self._latency.lines("nmt_request_seconds")
         yield from _head("nmt_batch_sentences", "histogram", "Sentences of a batch.")

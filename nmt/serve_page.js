@@ -82,6 +82,7 @@ async function translate() {
   }
 }
 
+field.focus();
 document.body.classList.toggle("plain-model", !DATA.attends);
 document.getElementById("ask").addEventListener("submit", (event) => {
   event.preventDefault();

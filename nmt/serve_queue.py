@@ -121,6 +121,11 @@ class BatchQueue(Generic[K, T]):
         with self._changed:
             return self._count()
 
+    def running(self) -> int:
+        """How many sentences are being translated."""
+        with self._changed:
+            return sum(len(job.lines) for job in self._running)
+
     def close(self) -> None:
         """Takes no further request; what waits is still translated."""
         with self._changed:
