@@ -99,12 +99,13 @@ class Page:
             self.complaints.append(params["entry"]["text"])
 
     def open(self, place: Path | str) -> None:
-        """Opens a file or an address and waits until it is loaded."""
+        """Opens a file or an address and waits until it is loaded and drawn: keys before that are lost."""
         self.loaded = False
         self.send("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         deadline = time.monotonic() + TIMEOUT
         while not self.loaded:
             self.receive(deadline)
+        self.ask("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for."""
