@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from served import server
+from running_server import server
 from test_demo_corpus import load_script
 from tiny import nmt
 

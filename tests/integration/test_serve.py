@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 
 import pytest
 from browser import Page, browser_page, find_browser
-from served import Server, server
+from running_server import Server, server
+from test_serve_app import SMALL, served
 from tiny import nmt
 
 from nmt.cli import main
@@ -253,3 +255,19 @@ def test_the_page_shows_errors_a_cut_and_text_from_right_to_left(site: Server, p
     page.wait("!document.querySelector('#error').hidden")
     assert page.ask("document.querySelector('#error').textContent").startswith("The server cannot be reached.")
     assert page.complaints == []
+
+
+def test_the_page_of_a_model_without_attention_says_so_and_translates(page: Page) -> None:
+    with served(replace(SMALL, beam=5), kind="none") as small:
+        page.open(f"http://127.0.0.1:{small.port}/")
+        page.type("a b\ncut")
+        page.press("Enter")
+        page.wait("document.querySelectorAll('article').length === 2")
+        texts = "[...document.querySelectorAll('.translation')].map((one) => one.textContent)"
+        assert page.ask(texts) == ["A B beam 5", "CUT beam 5"]
+        assert page.ask("document.querySelectorAll('.word, .map').length") == 0
+        assert page.ask("document.querySelectorAll('.candidates input').length") == 10
+        page.click('#line-2 .candidates input[value="2"]')
+        assert page.ask("document.querySelector('#line-2 .about .warn').textContent") == "stopped at the length limit"
+        assert "no attention" in page.ask("document.body.innerText")
+        assert page.complaints == []
