@@ -26,6 +26,8 @@ HEADERS = (
     (b"cache-control", b"no-store"),
 )
 
+_CLOSE = {"connection": "close"}  # where a body is not read, the connection is of no further use
+
 
 class Guard:
     """Middleware.
@@ -86,8 +88,7 @@ class Guard:
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if not length.isdigit() or int(length) <= self.most_bytes:
             return None
-        # The body is not read, so that the connection is of no further use.
-        return JSONResponse({"error": self._too_large()}, 413, headers={"connection": "close"})
+        return JSONResponse({"error": self._too_large()}, 413, headers=_CLOSE)
 
     def _too_large(self) -> str:
         return f"The request is larger than {self.most_bytes:,} bytes. Send less text at a time."
@@ -103,10 +104,11 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
             except asyncio.TimeoutError:
-                raise HTTPException(408, f"The request has not come within {self.seconds:g} seconds.") from None
+                told = f"The request has not come within {self.seconds:g} seconds."
+                raise HTTPException(408, told, _CLOSE) from None
             size += len(message.get("body", b""))
             if size > self.most_bytes:
-                raise HTTPException(413, self._too_large())
+                raise HTTPException(413, self._too_large(), _CLOSE)
             ended = not message.get("more_body", False)
             return message
 
