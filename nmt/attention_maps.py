@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.attention_page import AttendedSentence, AttentionMap, PageHeader, attention_page
+from nmt.attended import attended_sentence
+from nmt.attention_page import AttendedSentence, PageHeader, attention_page
 from nmt.config import BahdanauConfig, Config, LuongConfig, PlainConfig, SearchConfig, load_config
-from nmt.data.links import merge_words
 from nmt.data.text import one_line
 from nmt.errors import NmtError
-from nmt.model.stepper import Array
 from nmt.plotting import plot_attention, save_figure, save_pages
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
@@ -21,7 +19,6 @@ from nmt.translate import Candidate, Forced, Translation, Translator, require_at
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-END = "</s>"
 BLOCK = 200  # lines between two reports of progress
 DEV_MAPS = 4  # heat maps of each validation
 _MODERATE = range(5, 26)  # pieces of a source that is neither trivial nor too long to look at
@@ -64,7 +61,7 @@ def draw_attention(
     blocks = _translated(translator, lines, n_best) if targets is None else _forced(translator, lines, targets)
     sentences: list[AttendedSentence] = []
     for done, block in enumerate(blocks, 1):
-        sentences += [_sentence(*entry, pieces, is_windowed(config)) for entry in block]
+        sentences += [attended_sentence(*entry, pieces, is_windowed(config)) for entry in block]
         reporter.progress("lines read", min(done * BLOCK, len(lines)), len(lines))
     _report(sentences, len(lines), reporter)
     if output.suffix.lower() == ".html":
@@ -116,63 +113,6 @@ def _as_translation(target: str, forced: Forced) -> Translation:
     return Translation((candidate,), forced.src_pieces, forced.truncated, forced.src_words)
 
 
-def _sentence(
-    line: int, source: str, translation: Translation, pieces: bool = True, windowed: bool = False
-) -> AttendedSentence:
-    """Brings what the model gave for a line into the form that is drawn."""
-    words = source.split()
-    if translation.truncated:
-        words = words[: translation.src_words[-1] + 1]
-    src = _units(translation.src_pieces, None if pieces else (words, translation.src_words), ended=True)
-    maps = tuple(_map(candidate, src, pieces, windowed) for candidate in translation.candidates)
-    return AttendedSentence(line, src.shown, translation.truncated, maps)
-
-
-@dataclass(frozen=True)
-class _Units:
-    """The rows or columns of a map: what is shown, and which of them each piece belongs to."""
-
-    shown: tuple[str, ...]
-    numbers: tuple[int, ...]
-
-
-def _units(pieces: Sequence[str], words: tuple[Sequence[str], Sequence[int]] | None, *, ended: bool) -> _Units:
-    """The pieces, or the words with the number of each piece's word, and the end of the sentence if it is there."""
-    shown, numbers = (pieces, range(len(pieces))) if words is None else words
-    if pieces and not shown:
-        shown = (" ",)  # pieces that spell nothing but blanks
-    end = ((END,), (len(shown),)) if ended else ((), ())
-    return _Units((*shown, *end[0]), (*numbers, *end[1]))
-
-
-def _map(candidate: Candidate, src: _Units, pieces: bool, windowed: bool) -> AttentionMap:
-    """The map of one candidate over the source's units. One that the length limit cut has no row for its end."""
-    assert candidate.weights is not None
-    words = None if pieces else (candidate.text.split(), candidate.words)
-    tgt = _units(candidate.pieces, words, ended=not candidate.length_limited)
-    weights = merge_words(candidate.weights, tgt.numbers, src.numbers, len(tgt.shown), len(src.shown))
-    return AttentionMap(
-        candidate.text,
-        tgt.shown,
-        candidate.score,
-        candidate.log_prob,
-        candidate.length_limited,
-        weights,
-        window_spans(weights) if windowed else None,
-    )
-
-
-def window_spans(weights: Array) -> tuple[tuple[int, int], ...]:
-    """The first and the last position with weight of each row: its window, as weights are exactly 0 outside.
-
-    Inside they are not, but for ones too small for a float: then the borders are those of what is left.
-    """
-    some = weights > 0
-    some[~some.any(1)] = True  # a row without any weight leaves nothing out
-    last = some.shape[1] - 1 - some[:, ::-1].argmax(1)
-    return tuple(zip(some.argmax(1).tolist(), last.tolist()))
-
-
 # --- pictures -------------------------------------------------------------------------------------------------------
 
 
@@ -220,7 +160,7 @@ def lines_to_watch(lengths: Sequence[int]) -> list[int]:
 
 def validation_figure(line: int, source: str, translation: Translation, step: int, windowed: bool) -> Figure:
     """The heat map of a translation made with weights, in pieces: they suit every language and show every weight."""
-    sentence = _sentence(line, source, translation, pieces=True, windowed=windowed)
+    sentence = attended_sentence(line, source, translation, pieces=True, windowed=windowed)
     return sentence_figure(sentence, f"dev line {line}, step {step}")
 
 

@@ -1,19 +1,19 @@
 """A page of attention: many sentences in one HTML file that needs nothing else, with a heat map of each.
 
-The template, style and script lie beside this file. All text travels as JSON that the script writes into text nodes,
-and the page's policy lets no other script run and nothing be loaded, so no text of a corpus can do anything.
+The template, styles and scripts lie beside this file; with `attention_card` other pages draw, too. All text travels as
+JSON that the script writes into text nodes, and the page's policy lets no other script run and nothing be loaded, so no
+text of a corpus can do anything.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nmt.page import escaped, filled, items, policy, resource, shown
+from nmt.page import embedded_json, escaped, filled, items, policy, resource, shown
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class PageHeader:
 
 def attention_page(header: PageHeader, sentences: Sequence[AttendedSentence]) -> str:
     """Returns the page."""
-    style, script = resource("attention_page.css"), resource("attention_page.js")
+    style = resource("attention_card.css") + resource("attention_page.css")
+    script = resource("attention_card.js") + "\n" + resource("attention_page.js")
     content = {
         "src": header.src_lang,
         "tgt": header.tgt_lang,
@@ -80,12 +81,6 @@ def attention_page(header: PageHeader, sentences: Sequence[AttendedSentence]) ->
         "data": embedded_json(content),
     }
     return filled("attention_page.html", parts)
-
-
-def embedded_json(content: Any) -> str:
-    """JSON that can stand in a script element: no character in it begins or ends a tag or a comment."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _sentence(sentence: AttendedSentence) -> dict[str, Any]:

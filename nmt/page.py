@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import html
+import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 from unicodedata import category
 
 from nmt import __version__
@@ -20,12 +22,16 @@ def filled(template: str, parts: Mapping[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: known[place[1]], resource(template))
 
 
-def policy(style: str, script: str | None = None) -> str:
-    """Nothing may be loaded, and only this style and this script apply: not even handlers in attributes run."""
+def policy(style: str, script: str | None = None, *, connects: bool = False) -> str:
+    """Nothing may be loaded, and only this style and this script apply: not even handlers in attributes run.
+
+    With `connects` the script may talk to the server that the page is from, and to no other.
+    """
+    talks = "; connect-src 'self'" if connects else ""
     scripts = "'none'" if script is None else _digest(script)
     return (
         f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {scripts}; "
-        "base-uri 'none'; form-action 'none'"
+        f"base-uri 'none'; form-action 'none'{talks}"
     )
 
 
@@ -36,6 +42,12 @@ def _digest(text: str) -> str:
 def resource(name: str) -> str:
     """Returns the text of a file that lies beside this one."""
     return resources.files("nmt").joinpath(name).read_text(encoding="utf-8")
+
+
+def embedded_json(content: Any) -> str:
+    """JSON that can stand in a script element: no character in it begins or ends a tag or a comment."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def items(lines: Sequence[str]) -> str:

@@ -121,6 +121,10 @@ class LineTranslator:
         self.max_source = max_source
         self.alignment_shift = alignment_shift
 
+    def searching(self, search: SearchConfig) -> LineTranslator:
+        """The same model under other search settings; of a run it can only translate."""
+        return LineTranslator(self.stepper, self.tokenizers, search, self.max_source, self.alignment_shift)
+
     def translate(
         self, lines: Sequence[str], n_best: int = 1, batch_tokens: int = 4096, keep_weights: bool = False,
         before_each: Callable[[], None] | None = None,

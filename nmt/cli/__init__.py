@@ -17,6 +17,7 @@ from nmt.cli import (  # noqa: F401, they register their commands
     comparing,
     exporting,
     inspecting,
+    serving,
     training,
     translating,
 )

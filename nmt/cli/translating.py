@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from nmt.cli.app import app
+from nmt.cli.loading import choose_model
 from nmt.cli.options import (
     BatchOption,
     BeamOption,
@@ -27,10 +27,7 @@ from nmt.cli.options import (
     SearchOptions,
     SplitOption,
     TextsArgument,
-    changed_search,
-    load_translator,
     named_path,
-    open_model,
     open_run,
     refuse_overwriting,
     refuse_run_files,
@@ -40,7 +37,7 @@ from nmt.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from nmt.translations import LineTranslator
+    pass
 
 
 class Format(str, Enum):
@@ -111,9 +108,13 @@ def translate(
     from nmt.run_dir import replacing
 
     search = SearchOptions(beam, length_penalty, coverage_penalty, rerank, n_best)
-    load = _loader(model, run or [], output, checkpoint, device, int8, search, form is not Format.text)
+    chosen = choose_model(
+        model, run or [], checkpoint=checkpoint, device=device, int8=int8, search=search,
+        alignments=form is not Format.text,
+    )  # fmt: skip
+    refuse_run_files({"--output": output}, *chosen.opened)
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
-        translator = load()
+        translator = chosen.load()
         with replacing(output) if output is not None else standard_output() as out:
             blocks = read_blocks(stream, name)
             weighed = form is not Format.text
@@ -122,58 +123,6 @@ def translate(
             truncated = write_translations(results, out, form.value, n_best, translator.alignment_shift, told)
         if truncated:
             reporter.warning(too_long(truncated))
-
-
-def _loader(
-    model: Path | None,
-    runs: list[Path],
-    output: Path | None,
-    checkpoint: Path | None,
-    device: str,
-    int8: bool,
-    search: SearchOptions,
-    alignments: bool,
-) -> Callable[[], LineTranslator]:
-    """Open the runs or the exported model, refuse what does not go with them, and return what loads them."""
-    if model is None and len(runs) > 1:
-        return _ensemble_loader(runs, output, checkpoint, device, int8, search, alignments)
-    if model is None:
-        opened = open_run(runs[0] if runs else None)
-        refuse_run_files({"--output": output}, opened)
-        return lambda: load_translator(opened, checkpoint, device, search_settings(opened, search), int8)
-    for option, given in (("--run", bool(runs)), ("--checkpoint", checkpoint is not None)):
-        if given:
-            raise typer.BadParameter(f"give either --model or {option}.", param_hint=f"'{option}'")
-    if device not in ("auto", "cpu"):
-        raise typer.BadParameter("an exported model runs on the CPU; name a run with --run.", param_hint="'--device'")
-    exported = open_model(model, int8)
-    refuse_run_files({"--output": output}, exported)
-    own = exported.settings
-    return lambda: exported.translator(changed_search(exported.path, own.search, own.kind, search))
-
-
-def _ensemble_loader(
-    runs: list[Path],
-    output: Path | None,
-    checkpoint: Path | None,
-    device: str,
-    int8: bool,
-    search: SearchOptions,
-    alignments: bool,
-) -> Callable[[], LineTranslator]:
-    """As `_loader`, of several runs."""
-    if checkpoint is not None:
-        raise typer.BadParameter("a checkpoint is of one run; give one --run.", param_hint="'--checkpoint'")
-    opened = [open_run(path) for path in runs]
-    refuse_run_files({"--output": output}, *opened)
-
-    def load() -> LineTranslator:
-        from nmt.ensemble import load_ensemble
-
-        settings = search_settings(opened[0], search)
-        return load_ensemble(opened, device=device, search=settings, int8=int8, alignments=alignments)
-
-    return load
 
 
 def _format(form: Format | None, n_best: int, beam: int | None) -> Format:

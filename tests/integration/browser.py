@@ -24,7 +24,7 @@ OPTIONS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
     "--no-default-browser-check", "--mute-audio", "--hide-scrollbars", "--window-size=1200,900",
 )  # fmt: skip
-KEYS = {"Tab": 9, "Escape": 27, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "ArrowLeft": 37}
+KEYS = {"Tab": 9, "Escape": 27, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "ArrowLeft": 37, "Enter": 13}
 TIMEOUT = 60.0
 
 # The browser reads commands from descriptor 3 and answers on 4. (A shell may know descriptors of one digit alone.)
@@ -98,13 +98,14 @@ class Page:
         elif method == "Log.entryAdded":
             self.complaints.append(params["entry"]["text"])
 
-    def open(self, file: Path) -> None:
-        """Opens a file and waits until it is loaded."""
+    def open(self, place: Path | str) -> None:
+        """Opens a file or an address and waits until it is loaded and drawn: keys before that are lost."""
         self.loaded = False
-        self.send("Page.navigate", url=file.resolve().as_uri())
+        self.send("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         deadline = time.monotonic() + TIMEOUT
         while not self.loaded:
             self.receive(deadline)
+        self.ask("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from running_server import server
 from test_demo_corpus import load_script
 from tiny import nmt
 
@@ -78,6 +79,17 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def test_an_exported_model_is_served_as_it_translates(exports: Path) -> None:
+    wanted = nmt("translate", "--model", "bahdanau", "--format", "jsonl", cwd=exports, stdin=LINES).stdout
+    with server("--model", "bahdanau", cwd=exports) as site:
+        _, found = site.ask(text=LINES.decode())
+        [model] = site.ask("/info")[1]["models"]
+    assert [entry["text"] for entry in found["translations"]] == [
+        json.loads(line)["text"] for line in wanted.splitlines()
+    ]
+    assert model == {"name": "bahdanau", "kind": "bahdanau", "step": model["step"]}
 
 
 def test_neither_torch_nor_datasets_is_imported_to_translate(exports: Path) -> None:

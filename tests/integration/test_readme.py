@@ -63,7 +63,8 @@ def test_every_picture_and_file_that_is_named_exists() -> None:
 def test_every_option_in_the_table_of_commands_exists() -> None:
     table = re.findall(r"^\| `nmt (\w+)([^`]*)`", README, re.MULTILINE)
     assert {command for command, _ in table} == {
-        "train", "prepare", "translate", "eval", "compare", "average", "align", "attention", "export", "info",
+        "train", "prepare", "translate", "eval", "compare", "average", "align", "attention", "export", "serve",
+        "info",
     }  # fmt: skip
     for command, usage in table:
         options = set(re.findall(r"--[\w-]+", usage))

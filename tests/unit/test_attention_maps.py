@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from nmt.attended import attended_sentence, window_spans
 from nmt.attention_maps import (
     _as_translation,
     _draw_pictures,
     _kind,
     _mechanism,
-    _sentence,
     lines_to_watch,
     score_note,
     sentence_figure,
     validation_figure,
-    window_spans,
 )
 from nmt.config import BahdanauConfig, LuongConfig, SearchConfig
 from nmt.config_sections import WindowConfig
@@ -46,7 +45,7 @@ def translation(limited: bool = False, truncated: bool = False) -> Translation:
 
 
 def test_words_have_the_weights_of_their_pieces_and_the_end_is_the_last() -> None:
-    found = _sentence(7, "the old  dog.", translation(), pieces=False)
+    found = attended_sentence(7, "the old  dog.", translation(), pieces=False)
     [best] = found.maps
     assert (found.line, found.units, best.units) == (7, ("the", "old", "dog.", "</s>"), ("der", "Hund.", "</s>"))
     # The sum over the pieces of a source word, the mean over those of a target word.
@@ -56,40 +55,40 @@ def test_words_have_the_weights_of_their_pieces_and_the_end_is_the_last() -> Non
 
 
 def test_pieces_have_their_own_weights() -> None:
-    [best] = (found := _sentence(1, "the old dog.", translation())).maps
+    [best] = (found := attended_sentence(1, "the old dog.", translation())).maps
     assert (found.units, best.units) == ((*SRC_PIECES, "</s>"), (*TGT_PIECES, "</s>"))
     assert np.array_equal(best.weights, WEIGHTS)
 
 
 @pytest.mark.parametrize("pieces", [True, False])
 def test_a_translation_that_the_length_limit_cut_has_no_row_for_its_end(pieces: bool) -> None:
-    [best] = _sentence(1, "the old dog.", translation(limited=True), pieces).maps
+    [best] = attended_sentence(1, "the old dog.", translation(limited=True), pieces).maps
     assert "</s>" not in best.units
     assert best.weights.shape[0] == len(best.units)
 
 
 def test_of_a_source_that_was_cut_only_the_words_that_were_read_are_shown() -> None:
-    found = _sentence(1, "the old dog. It sleeps.", translation(truncated=True), pieces=False)
+    found = attended_sentence(1, "the old dog. It sleeps.", translation(truncated=True), pieces=False)
     assert found.units == ("the", "old", "dog.", "</s>")
     assert found.truncated
 
 
 def test_an_empty_translation_has_a_row_for_its_end_alone() -> None:
     candidate = Candidate("", (), -3.0, -3.0, False, WEIGHTS[-1:], ())
-    found = _sentence(1, "the old dog.", Translation((candidate,), SRC_PIECES, False, SRC_WORDS), pieces=False)
+    found = attended_sentence(1, "the old dog.", Translation((candidate,), SRC_PIECES, False, SRC_WORDS), pieces=False)
     assert (found.maps[0].units, found.maps[0].weights.shape) == (("</s>",), (1, 4))
 
 
 def test_pieces_that_spell_nothing_but_blanks_have_a_row() -> None:
     candidate = Candidate("", ("▁",), -3.0, -3.0, False, WEIGHTS[-2:], (0,))
-    found = _sentence(1, "the old dog.", Translation((candidate,), SRC_PIECES, False, SRC_WORDS), pieces=False)
+    found = attended_sentence(1, "the old dog.", Translation((candidate,), SRC_PIECES, False, SRC_WORDS), pieces=False)
     assert found.maps[0].units == (" ", "</s>")
 
 
 def test_a_given_translation_is_drawn_like_one_that_was_found() -> None:
     forced = Forced(SRC_PIECES, TGT_PIECES, SRC_WORDS, TGT_WORDS, WEIGHTS, -1.2, -0.4)
-    ours = _sentence(1, "the old dog.", _as_translation("der Hund.", forced), pieces=False)
-    theirs = _sentence(1, "the old dog.", translation(), pieces=False)
+    ours = attended_sentence(1, "the old dog.", _as_translation("der Hund.", forced), pieces=False)
+    theirs = attended_sentence(1, "the old dog.", translation(), pieces=False)
     assert ours.units == theirs.units
     assert ours.maps[0].units == theirs.maps[0].units
     assert np.array_equal(ours.maps[0].weights, theirs.maps[0].weights)
@@ -97,14 +96,14 @@ def test_a_given_translation_is_drawn_like_one_that_was_found() -> None:
 
 def test_of_a_given_translation_that_was_cut_only_the_words_that_were_read_are_shown() -> None:
     forced = Forced(SRC_PIECES, TGT_PIECES, SRC_WORDS, TGT_WORDS, WEIGHTS, -1.2, -0.4, truncated=True)
-    found = _sentence(1, "the old dog.", _as_translation("der Hund. Er schläft.", forced), pieces=False)
+    found = attended_sentence(1, "the old dog.", _as_translation("der Hund. Er schläft.", forced), pieces=False)
     assert found.maps[0].units == ("der", "Hund.", "</s>")
 
 
 def test_a_window_reaches_from_the_first_to_the_last_weight_however_small() -> None:
     weights = np.array([[1e-30, 1.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
     assert window_spans(weights) == ((0, 1), (1, 3), (3, 3), (0, 3))
-    [best] = _sentence(1, "the old dog.", translation(), pieces=False, windowed=True).maps
+    [best] = attended_sentence(1, "the old dog.", translation(), pieces=False, windowed=True).maps
     assert best.windows == ((0, 1), (1, 2), (2, 3))
 
 
@@ -136,7 +135,7 @@ def test_the_mechanism_is_that_of_the_kind() -> None:
 
 
 def test_pictures_of_several_lines_are_numbered_by_line(tmp_path: Path) -> None:
-    sentences = [_sentence(line, "the old dog.", translation(), pieces=False) for line in (2, 1000)]
+    sentences = [attended_sentence(line, "the old dog.", translation(), pieces=False) for line in (2, 1000)]
     paths = _draw_pictures(sentences, tmp_path / "map.png", "bahdanau", SilentReporter())
     assert [path.name for path in paths] == ["map-0002.png", "map-1000.png"]
     assert all(imread(path).shape[0] > 200 for path in paths)
@@ -145,14 +144,14 @@ def test_pictures_of_several_lines_are_numbered_by_line(tmp_path: Path) -> None:
 
 
 def test_pages_of_several_lines_share_a_pdf(tmp_path: Path) -> None:
-    sentences = [_sentence(line, "the old dog.", translation(), pieces=False) for line in (1, 2, 3)]
+    sentences = [attended_sentence(line, "the old dog.", translation(), pieces=False) for line in (1, 2, 3)]
     paths = _draw_pictures(sentences, tmp_path / "maps.pdf", "bahdanau", SilentReporter())
     assert paths == [tmp_path / "maps.pdf"]
     assert (tmp_path / "maps.pdf").read_bytes().count(b"/Type /Page ") == 3
 
 
 def test_figures_say_which_sentence_they_show() -> None:
-    found = _sentence(3, "the old dog.", translation(), pieces=False, windowed=True)
+    found = attended_sentence(3, "the old dog.", translation(), pieces=False, windowed=True)
     figure = sentence_figure(found, "luong, score -0.400")
     assert figure.axes[0].get_title() == "luong, score -0.400"
     assert len(figure.axes[0].lines) == 1  # the windows

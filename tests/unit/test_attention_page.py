@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.attention_page import AttendedSentence, AttentionMap, PageHeader, attention_page, embedded_json
+from nmt.attention_page import AttendedSentence, AttentionMap, PageHeader, attention_page
+from nmt.page import embedded_json
 
 VOID = {"meta", "link", "input", "br", "img"}
 HEADER = PageHeader("Attention of a", "en", "de", "word", ("en → de", "bahdanau"), ("score = log p",))

@@ -25,7 +25,7 @@ from nmt.errors import NmtError
 from nmt.run_dir import RunDir
 from nmt.translate import Candidate, Translation
 
-COMMANDS = ("train", "prepare", "translate", "eval", "align", "attention", "info")
+COMMANDS = ("train", "prepare", "translate", "eval", "align", "attention", "serve", "info")
 
 
 def run(*args: str) -> Any:
@@ -70,13 +70,14 @@ LIGHT = [
     ["--version"],
     ["translate", "--help"],
     ["eval", "--no-such-option"],
+    ["serve", "--help"],
     ["attention", "--output", "none/a.html", "Hello."],
 ]
 
 
 @pytest.mark.parametrize("args", LIGHT)
 def test_what_needs_no_model_loads_no_heavy_package(args: list[str]) -> None:
-    heavy = {"torch", "datasets", "sacrebleu", "matplotlib", "sentencepiece", "pyarrow", "pandas", "numpy"}
+    heavy = {"torch", "datasets", "sacrebleu", "matplotlib", "sentencepiece", "pyarrow", "pandas", "numpy", "fastapi"}
     code = (
         "import sys\n"
         "from nmt.cli import main\n"

@@ -1,0 +1,115 @@
+"""What stands around every request: its size and time, the headers of its answer, the count, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from nmt.serve_metrics import Metrics
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+# No answer may be framed, guessed at, or kept; what a page may load is the page's own policy.
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+_CLOSE = {"connection": "close"}  # where a body is not read, the connection is of no further use
+
+
+class Guard:
+    """Middleware.
+
+    Args:
+        app: what answers.
+        metrics: counts the answers.
+        paths: those that are counted by name.
+        most_bytes: of a body; a longer one is refused before it is read, or once it has become too long.
+        seconds: in which a body must have come.
+        report: is told of an exception that nobody expected.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        metrics: Metrics,
+        paths: frozenset[str],
+        most_bytes: int,
+        seconds: float,
+        report: Callable[[Exception], None],
+    ) -> None:
+        self.app, self.metrics, self.paths = app, metrics, paths
+        self.most_bytes, self.seconds, self.report = most_bytes, seconds, report
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = time.monotonic()
+        status = 0
+
+        async def guarded_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            await send(message)
+
+        try:
+            if (refusal := self._refused(scope)) is not None:
+                await refusal(scope, receive, guarded_send)
+            else:
+                await self.app(scope, self._limited(receive, started + self.seconds), guarded_send)
+        except Exception as error:
+            self.report(error)
+            if not status:
+                failure = JSONResponse({"error": "An internal error; the server's log has more."}, 500)
+                await failure(scope, receive, guarded_send)
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.request(path, status, time.monotonic() - started)
+
+    def _refused(self, scope: Message) -> JSONResponse | None:
+        """The answer to a request that says itself that it is too large."""
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if not length.isdigit() or int(length) <= self.most_bytes:
+            return None
+        return JSONResponse({"error": self._too_large()}, 413, headers=_CLOSE)
+
+    def _too_large(self) -> str:
+        return f"The request is larger than {self.most_bytes:,} bytes. Send less text at a time."
+
+    def _limited(self, receive: Receive, deadline: float) -> Receive:
+        """Receives the body in time and size, and after it what else comes, whenever it does."""
+        size, ended = 0, False
+
+        async def limited() -> Message:
+            nonlocal size, ended
+            if ended:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                told = f"The request has not come within {self.seconds:g} seconds."
+                raise HTTPException(408, told, _CLOSE) from None
+            size += len(message.get("body", b""))
+            if size > self.most_bytes:
+                raise HTTPException(413, self._too_large(), _CLOSE)
+            ended = not message.get("more_body", False)
+            return message
+
+        return limited

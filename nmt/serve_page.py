@@ -1,0 +1,33 @@
+"""The page of `nmt serve`: one document with its style and script, which talks to its own server and to nothing else.
+
+It draws with the script and style of `nmt.attention_page`. The template and what is its own lie beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nmt.page import embedded_json, escaped, filled, items, policy, resource
+
+
+def serve_page(src_lang: str, tgt_lang: str, models: Sequence[str], attends: bool) -> tuple[str, str]:
+    """Returns the page and its Content-Security-Policy."""
+    style = resource("attention_card.css") + resource("serve_page.css")
+    script = resource("attention_card.js") + "\n" + resource("serve_page.js")
+    allowed = policy(style, script, connects=True)
+    parts = {
+        "policy": allowed,
+        "title": escaped(f"{src_lang} → {tgt_lang}"),
+        "facts": items([*models, "without attention"] if not attends else models),
+        "reading": resource("serve_attention.html") if attends else resource("serve_plain.html"),
+        "src": escaped(_tag(src_lang)),
+        "style": style,
+        "script": script,
+        "data": embedded_json({"src": src_lang, "tgt": tgt_lang, "attends": attends, "sentences": []}),
+    }
+    return filled("serve_page.html", parts), f"{allowed}; frame-ancestors 'none'"
+
+
+def _tag(language: str) -> str:
+    """The language's code as HTML has it."""
+    return language.replace("_", "-")
