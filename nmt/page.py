@@ -40,7 +40,7 @@ def _digest(text: str) -> str:
 
 
 def resource(name: str) -> str:
-    """Returns the text of a file that lies beside this one."""
+    """Returns the text of a file of the package, named from its folder."""
     return resources.files("nmt").joinpath(name).read_text(encoding="utf-8")
 
 

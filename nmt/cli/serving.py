@@ -24,7 +24,7 @@ from nmt.cli.options import (
 from nmt.errors import NmtError
 
 if TYPE_CHECKING:
-    from nmt.serve_app import Served
+    from nmt.serving.app import Served
 
 HostOption = Annotated[str, typer.Option("--host", metavar="NAME", help="Address to listen at.")]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 is any free one.")]
@@ -82,13 +82,13 @@ def serve(
         search=SearchOptions(beam, length_penalty, coverage_penalty, rerank), alignments=True,
     )  # fmt: skip
     try:
-        from nmt.serve import bind, run_server
+        from nmt.serving.server import bind, run_server
     except ImportError as error:
         raise NmtError(
             "nmt serve needs FastAPI and uvicorn, which are not installed: pip install fastapi uvicorn"
         ) from error
     from nmt.console import ConsoleReporter
-    from nmt.serve_app import Limits
+    from nmt.serving.app import Limits
 
     limits = Limits(
         characters=max_chars, lines=max_lines, waiting=max_waiting, seconds=timeout, batch_tokens=batch_tokens
@@ -101,8 +101,8 @@ def _served(chosen: Chosen) -> Served:
     """Load the model, and say what it is."""
     from nmt.config import load_config
     from nmt.exported import ExportedModel
-    from nmt.serve_api import ModelAnswer
-    from nmt.serve_app import Served
+    from nmt.serving.api import ModelAnswer
+    from nmt.serving.app import Served
 
     translator = chosen.load()
     models, languages = [], ("", "")

@@ -19,6 +19,7 @@ from typer import BadParameter
 from typer.testing import CliRunner
 
 from nmt import __version__, cli, failures
+from nmt.cli.loading import Chosen
 from nmt.cli.options import refuse_overwriting
 from nmt.console import ConsoleReporter, write_translations
 from nmt.errors import NmtError
@@ -487,9 +488,8 @@ def test_progress_is_shown_for_a_file_and_kept_from_a_pipe(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in").write_text("eins\nzwei\n", encoding="utf-8")
-    monkeypatch.setattr("nmt.cli.translating.open_run", lambda path: None)
-    monkeypatch.setattr("nmt.cli.translating.search_settings", lambda *args: None)
-    monkeypatch.setattr("nmt.cli.translating.load_translator", lambda *args: FakeTranslator())
+    chosen = Chosen((RunDir(tmp_path),), FakeTranslator)
+    monkeypatch.setattr("nmt.cli.translating.choose_model", lambda *args, **options: chosen)
     result = run("translate", *args)
     assert result.exit_code == 0
     assert ("lines translated: 2/2 (100%)" in result.stderr) is shown

@@ -18,9 +18,9 @@ import uvicorn
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.serve import address_of, bind, is_loopback
-from nmt.serve_api import ModelAnswer
-from nmt.serve_app import Limits, Served, Service, create_app
+from nmt.serving.api import ModelAnswer
+from nmt.serving.app import Limits, Served, Service, create_app
+from nmt.serving.server import address_of, bind, is_loopback
 from nmt.translations import Candidate, Translation
 
 SMALL = Limits(characters=200, lines=5, beam=4, waiting=3, seconds=20)

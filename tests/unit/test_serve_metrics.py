@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nmt.serve_metrics import Histogram, Metrics
+from nmt.serving.metrics import Histogram, Metrics
 
 
 def test_a_histogram_counts_what_is_at_or_below_each_bound() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from nmt.errors import NmtError
-from nmt.serve_queue import BatchQueue, QueueClosedError, QueueFullError, TranslationFailedError
+from nmt.serving.queue import BatchQueue, QueueClosedError, QueueFullError, TranslationFailedError
 
 Queue = BatchQueue[str, str]
 SECONDS = 10

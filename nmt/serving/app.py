@@ -17,7 +17,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from nmt import __version__
 from nmt.config import search_with
 from nmt.data.text import is_unicode
-from nmt.serve_api import (
+from nmt.serving.api import (
     ErrorAnswer,
     InfoAnswer,
     ModelAnswer,
@@ -26,10 +26,10 @@ from nmt.serve_api import (
     TranslateRequest,
     answer,
 )
-from nmt.serve_guard import Guard
-from nmt.serve_metrics import CONTENT_TYPE, Metrics
-from nmt.serve_page import serve_page
-from nmt.serve_queue import BatchQueue, Job, QueueClosedError, QueueFullError, TranslationFailedError
+from nmt.serving.guard import Guard
+from nmt.serving.metrics import CONTENT_TYPE, Metrics
+from nmt.serving.page import serve_page
+from nmt.serving.queue import BatchQueue, Job, QueueClosedError, QueueFullError, TranslationFailedError
 from nmt.translations import LineTranslator, Translation
 
 PATHS = frozenset({"/", "/translate", "/health", "/ready", "/metrics", "/info", "/openapi.json"})

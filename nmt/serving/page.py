@@ -12,20 +12,20 @@ from nmt.page import embedded_json, escaped, filled, items, policy, resource
 
 def serve_page(src_lang: str, tgt_lang: str, models: Sequence[str], attends: bool) -> tuple[str, str]:
     """Returns the page and its Content-Security-Policy."""
-    style = resource("attention_card.css") + resource("serve_page.css")
-    script = resource("attention_card.js") + "\n" + resource("serve_page.js")
+    style = resource("attention_card.css") + resource("serving/page.css")
+    script = resource("attention_card.js") + "\n" + resource("serving/page.js")
     allowed = policy(style, script, connects=True)
     parts = {
         "policy": allowed,
         "title": escaped(f"{src_lang} → {tgt_lang}"),
         "facts": items([*models, "without attention"] if not attends else models),
-        "reading": resource("serve_attention.html") if attends else resource("serve_plain.html"),
+        "reading": resource("serving/attention.html") if attends else resource("serving/plain.html"),
         "src": escaped(_tag(src_lang)),
         "style": style,
         "script": script,
         "data": embedded_json({"src": src_lang, "tgt": tgt_lang, "attends": attends, "sentences": []}),
     }
-    return filled("serve_page.html", parts), f"{allowed}; frame-ancestors 'none'"
+    return filled("serving/page.html", parts), f"{allowed}; frame-ancestors 'none'"
 
 
 def _tag(language: str) -> str:

@@ -22,7 +22,7 @@ import uvicorn
 
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
-from nmt.serve_app import Limits, Served, Service, create_app
+from nmt.serving.app import Limits, Served, Service, create_app
 
 CONNECTIONS = 1000  # at once; more are answered with 503
 CLOSING_SECONDS = 5  # for clients to take the answers that are ready for them
