@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models import DECODERS, small_batch, small_model
+from models import NORMED, small_batch, small_model
 from torch import Tensor, nn
 
 from nmt.config import EncoderConfig
@@ -130,9 +130,7 @@ def test_weights_are_dropped_before_the_product_is_normalised_and_alike_at_every
     assert torch.equal(found, normed_states(layer.eval(), x, None, MASK_BS))
 
 
-@pytest.mark.parametrize(
-    "name", [*(name for name in DECODERS if name.endswith("normed")), "bahdanau-gru-2", "luong-concat-predictive-feed"]
-)
+@pytest.mark.parametrize("name", [*NORMED, "bahdanau-gru-2", "luong-concat-predictive-feed"])
 def test_training_draws_weights_and_masks_between_layers_once_for_all_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
