@@ -271,8 +271,8 @@ class LuongDecoder(Decoder):
         return readout_NR, after, weights_BKS.flatten(0, 1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        if self.input_feeding and (self.window is not None or self.rnn.normed):
-            return super().forward(embedded_BTD, state, memory)  # a loop with windows was no faster
+        if self.input_feeding and (self.window is not None or self.rnn.normed):  # a loop with windows was no faster
+            return super().forward(embedded_BTD, state, memory)
         if self.input_feeding:
             return self._forward_feeding(embedded_BTD, state, memory)
         steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
