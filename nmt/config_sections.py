@@ -140,6 +140,8 @@ class ModelConfig(Section):
     """Share of units of the annotations silenced in training, one mask a sentence."""
     weight_dropout: BelowOne = 0.0
     """Share of the weights between a state and the next silenced in training."""
+    layer_norm: bool = False
+    """Whether all cells of encoder and decoder normalise their products (Ba et al. 2016)."""
     tie_embeddings: bool = False
     """Whether source, target and output share one matrix; needs `tokenizer.joint`."""
     encoder: EncoderConfig = EncoderConfig()

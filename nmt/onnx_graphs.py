@@ -31,6 +31,7 @@ from nmt.errors import NmtError
 from nmt.model.attention import AdditiveScore, DotScore, GeneralScore
 from nmt.model.decoder import Decoder, DecoderState, LuongDecoder, Memory, PlainDecoder
 from nmt.model.encoder import Encoder, Encoding
+from nmt.model.layer_norm import layer_norm_of, next_state
 from nmt.model.recurrent import Hidden, cell_weights
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.window import Window
@@ -58,30 +59,40 @@ class GraphLinear(nn.Module):
 
 
 class GraphCell(nn.Module):
-    """One step of a GRU or LSTM layer, as `nmt.model.recurrent.step_cell` calls it."""
+    """One step of a GRU or LSTM layer in one direction, as `nmt.model.recurrent.step_cell` calls it."""
 
-    def __init__(self, layer: nn.RNNBase) -> None:
+    def __init__(self, layer: nn.RNNBase, end: str = "") -> None:
         super().__init__()
-        w_input, w_state, b_input, b_state = cell_weights(layer)
-        self.input, self.state = _linear(w_input, b_input), _linear(w_state, b_state)
+        w_input, w_state, b_input, b_state = cell_weights(layer, end)
+        self.norm = layer_norm_of(layer, end)
+        if self.norm is None:
+            self.input, self.state = _linear(w_input, b_input), _linear(w_state, b_state)
+        else:  # which adds the biases
+            self.input, self.state = _linear(w_input, None), _linear(w_state, None)
+            self.b_input, self.b_state = nn.Parameter(b_input, False), nn.Parameter(b_state, False)
 
     def forward(self, parts: tuple[Tensor, ...], state: Hidden) -> Hidden:
         """The next h of a GRU, or h and c of an LSTM, each [N, H]."""
-        input_NG, state_NG = self.input(*parts), self.state(state[0])
-        if len(state) == 2:
-            i_NH, f_NH, g_NH, o_NH = (input_NG + state_NG).chunk(4, -1)
-            c_NH = f_NH.sigmoid() * state[1] + i_NH.sigmoid() * g_NH.tanh()
-            return o_NH.sigmoid() * c_NH.tanh(), c_NH
-        size = state[0].shape[1]
-        gates_NG = (input_NG[:, : 2 * size] + state_NG[:, : 2 * size]).sigmoid()
-        z_NH = gates_NG[:, size:]
-        n_NH = (input_NG[:, 2 * size :] + gates_NG[:, :size] * state_NG[:, 2 * size :]).tanh()
-        return (n_NH + z_NH * (state[0] - n_NH),)
+        return self.advance(self.of_input(*parts), state)
+
+    def of_input(self, *parts: Tensor) -> Tensor:
+        """The product of the input, [..., G]."""
+        product: Tensor = self.input(*parts)
+        return product if self.norm is None else self.norm.of_input(product, self.b_input)
+
+    def advance(self, input_NG: Tensor, state: Hidden) -> Hidden:
+        """The next state, once the input's product is there."""
+        state_NG = self.state(state[0])
+        if self.norm is not None:
+            state_NG = self.norm.of_state(state_NG, self.b_state)
+        return next_state(input_NG, state_NG, state, self.norm)
 
 
-def _linear(weight: Tensor, bias: Tensor) -> GraphLinear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    linear.weight, linear.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
+def _linear(weight: Tensor, bias: Tensor | None) -> GraphLinear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    linear.weight = nn.Parameter(weight, False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, False)
     return GraphLinear(linear)
 
 
@@ -125,19 +136,53 @@ class GraphWindow(nn.Module):
 
 
 class GraphEncoder(nn.Module):
-    """`Encoder` by ONNX's own GRU and LSTM, which end each sentence at its length in either direction."""
+    """`Encoder` by ONNX's own GRU and LSTM, which end each sentence at its length in either direction.
+
+    They cannot normalise: the steps of layers that do are the body of a Scan.
+    """
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self.hidden_size, self.bidirectional = encoder.hidden_size, encoder.bidirectional
         self.residual = encoder.residual
-        self.cell = "gru" if isinstance(encoder.layers[0], nn.GRU) else "lstm"
-        self.layers = nn.ModuleList(_RecurrentWeights(cast(nn.RNNBase, layer), self.cell) for layer in encoder.layers)
+        layers = [cast(nn.RNNBase, layer) for layer in encoder.layers]
+        self.layers = nn.ModuleList(
+            GraphLayer(layer) if layer_norm_of(layer) is None else GraphNormedLayer(layer) for layer in layers
+        )
 
     def forward(self, embedded_BSD: Tensor, lengths_B: Tensor) -> Encoding:
         """As `Encoder.forward`."""
-        steps, batch, directions = embedded_BSD.shape[1], embedded_BSD.shape[0], 2 if self.bidirectional else 1
-        x_SBX, size = embedded_BSD.transpose(0, 1), self.hidden_size
+        steps = embedded_BSD.shape[1]
+        mask_BS = torch.arange(steps) < lengths_B.unsqueeze(1)
+        x_SBX = embedded_BSD.transpose(0, 1)
+        for index, layer in enumerate(self.layers):
+            states_SBX, last_MBH = layer(x_SBX, lengths_B, mask_BS)
+            x_SBX = states_SBX + x_SBX if self.residual and index > 0 else states_SBX
+        # The last state of a direction is that of the last position which it reads.
+        summary_BE = torch.cat([*last_MBH], -1)
+        return Encoding(x_SBX.transpose(0, 1), mask_BS, last_MBH[-1], summary_BE)
+
+
+class GraphLayer(nn.Module):
+    """A layer of the encoder as ONNX has it: weights by direction, gates in its own order."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.cell = "gru" if isinstance(layer, nn.GRU) else "lstm"
+        self.hidden_size, self.bidirectional = layer.hidden_size, layer.bidirectional
+        order = _GATES[self.cell]
+
+        def gates(name: str) -> Tensor:
+            weights = [getattr(layer, f"{name}_l0{end}").detach() for end in _directions(layer)]
+            parts = [weight.chunk(len(order)) for weight in weights]
+            return torch.stack([torch.cat([part[gate] for gate in order]) for part in parts])
+
+        self.w_input_MGX = nn.Parameter(gates("weight_ih"), False)
+        self.w_state_MGH = nn.Parameter(gates("weight_hh"), False)
+        self.bias_MG = nn.Parameter(torch.cat([gates("bias_ih"), gates("bias_hh")], 1), False)
+
+    def forward(self, x_SBX: Tensor, lengths_B: Tensor, mask_BS: Tensor) -> tuple[Tensor, Tensor]:
+        """h of all positions, [S, B, M·H], and the last one of each direction, [M, B, H]."""
+        (steps, batch), directions, size = x_SBX.shape[:2], 2 if self.bidirectional else 1, self.hidden_size
         attributes: dict[str, Any] = {
             "hidden_size": size,
             "direction": "bidirectional" if self.bidirectional else "forward",
@@ -145,41 +190,48 @@ class GraphEncoder(nn.Module):
         if self.cell == "gru":
             attributes["linear_before_reset"] = 1  # torch applies the reset gate after the product with the state
         shapes = [(steps, directions, batch, size)] + [(directions, batch, size)] * (1 if self.cell == "gru" else 2)
-        last_MBH = x_SBX
-        for index, layer in enumerate(cast(Iterable[_RecurrentWeights], self.layers)):
-            states_SMBH, last_MBH, *_ = torch.onnx.ops.symbolic_multi_out(
-                self.cell.upper(),
-                (x_SBX, layer.w_input_MGX, layer.w_state_MGH, layer.bias_MG, lengths_B.to(torch.int32)),
-                attributes,
-                dtypes=[torch.float32] * len(shapes),
-                shapes=shapes,
-                version=OPSET,
-            )
-            states_SBX = states_SMBH.transpose(1, 2).flatten(2)
-            x_SBX = states_SBX + x_SBX if self.residual and index > 0 else states_SBX
-        mask_BS = torch.arange(steps) < lengths_B.unsqueeze(1)
-        # The last state of a direction is that of the last position which it reads.
-        start_BH = last_MBH[-1]
-        summary_BE = torch.cat([last_MBH[0], last_MBH[1]], -1) if self.bidirectional else start_BH
-        return Encoding(x_SBX.transpose(0, 1), mask_BS, start_BH, summary_BE)
+        states_SMBH, last_MBH, *_ = torch.onnx.ops.symbolic_multi_out(
+            self.cell.upper(),
+            (x_SBX, self.w_input_MGX, self.w_state_MGH, self.bias_MG, lengths_B.to(torch.int32)),
+            attributes,
+            dtypes=[torch.float32] * len(shapes),
+            shapes=shapes,
+            version=OPSET,
+        )
+        return states_SMBH.transpose(1, 2).flatten(2), last_MBH
 
 
-class _RecurrentWeights(nn.Module):
-    """The weights of a layer as ONNX has them: by direction, gates in its own order."""
+class GraphNormedLayer(nn.Module):
+    """A layer of the encoder that normalises: see `nmt.model.layer_norm`."""
 
-    def __init__(self, layer: nn.RNNBase, cell: str) -> None:
+    def __init__(self, layer: nn.RNNBase) -> None:
         super().__init__()
-        order = _GATES[cell]
+        self.cells = nn.ModuleList(GraphCell(layer, end) for end in _directions(layer))
+        self.hidden_size, self.states = layer.hidden_size, 1 if isinstance(layer, nn.GRU) else 2
 
-        def gates(name: str) -> Tensor:
-            ends = ("", "_reverse") if layer.bidirectional else ("",)
-            weights = [getattr(layer, f"{name}_l0{end}").detach() for end in ends]
-            parts = [weight.chunk(len(order)) for weight in weights]
-            return torch.stack([torch.cat([part[gate] for gate in order]) for part in parts])
+    def forward(self, x_SBX: Tensor, lengths_B: Tensor, mask_BS: Tensor) -> tuple[Tensor, Tensor]:
+        """As `GraphLayer.forward`."""
+        from torch._higher_order_ops import scan  # older versions of torch, which train and translate, have none
 
-        self.w_input_MGX = nn.Parameter(gates("weight_ih"), False)
-        self.w_state_MGH = nn.Parameter(gates("weight_hh"), False)
-        self.bias_MG = nn.Parameter(torch.cat([gates("bias_ih"), gates("bias_hh")], 1), False)
+        real_SB1 = mask_BS.t().unsqueeze(2)
+        start = tuple(x_SBX.new_zeros(x_SBX.shape[1], self.hidden_size) for _ in range(self.states))
+        states, last = [], []
+        for cell, backward in zip(cast(Iterable[GraphCell], self.cells), (False, True)):
+
+            def step(before: Hidden, row: tuple[Tensor, Tensor], cell: GraphCell = cell) -> tuple[Hidden, Tensor]:
+                after = cell.advance(row[0], before)
+                kept = tuple(torch.where(row[1], new, old) for new, old in zip(after, before, strict=True))
+                return kept, kept[0].clone()
+
+            end, states_SBH = scan(step, start, (cell.of_input(x_SBX), real_SB1), reverse=backward)
+            states.append(states_SBH)
+            last.append(end[0])
+        return torch.cat(states, -1) * real_SB1, torch.stack(last)
+
+
+def _directions(layer: nn.RNNBase) -> tuple[str, ...]:
+    """How the names of the parameters of each direction end."""
+    return ("", "_reverse") if layer.bidirectional else ("",)
 
 
 def graph_parts(model: Seq2Seq) -> Seq2Seq:
@@ -384,6 +436,10 @@ def _forget_origin(graph: Any) -> None:
     for part in (graph, *graph.node, *graph.initializer, *graph.input, *graph.output, *graph.value_info):
         del part.metadata_props[:]
         part.doc_string = ""
+    for node in graph.node:  # the body of a Scan
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _forget_origin(attribute.g)
 
 
 @contextmanager

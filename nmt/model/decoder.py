@@ -20,7 +20,7 @@ from nmt.model.attention import AdditiveScore, DotScore, GeneralScore, attend, m
 from nmt.model.encoder import Encoding
 from nmt.model.precision import product_of_parts
 from nmt.model.recurrence import BahdanauLoop, FeedingLoop
-from nmt.model.recurrent import Hidden, RecurrentStack
+from nmt.model.recurrent import Drawn, Hidden, RecurrentStack
 from nmt.model.window import make_window
 
 
@@ -47,13 +47,15 @@ class Memory:
 class DecoderState:
     """What a step hands to the next: hidden states, the steps so far, and what some decoders need beside them.
 
-    `feed_NR` is the readout that input feeding gives back, `coverage_NS` the sum of each position's weights so far.
+    `feed_NR` is the readout that input feeding gives back, `coverage_NS` the sum of each position's weights so far,
+    `drawn` what training silences in every step.
     """
 
     hidden: Hidden
     steps: int = 0
     feed_NR: Tensor | None = None
     coverage_NS: Tensor | None = None
+    drawn: Drawn | None = None
 
     def select(self, rows_N: Tensor) -> DecoderState:
         """The states of the hypotheses that `rows_N` names."""
@@ -109,6 +111,7 @@ class Decoder(nn.Module, ABC):
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         """All steps with the reference as the previous words: readouts [B, T, R] and weights [B, T, S]."""
+        state = replace(state, drawn=self.rnn.draw(state.hidden))
         readouts, weights = [], []
         for embedded_BD in embedded_BTD.unbind(1):
             readout_BR, state, weights_BS = self.step(embedded_BD, state, memory)
@@ -158,13 +161,14 @@ class BahdanauDecoder(Decoder):
         coverage_BKS = None if coverage_NS is None else coverage_NS.view(*query_BKH.shape[:2], -1)
         weights_BKS = masked_softmax(self.attention(query_BKH, memory.keys_BSA, coverage_BKS), memory.mask_BS)
         context_NE = attend(weights_BKS, memory.annotations_BSE).flatten(0, 1)
-        hidden = self.rnn.step((embedded_ND, context_NE), state.hidden)
+        hidden = self.rnn.step((embedded_ND, context_NE), state.hidden, state.drawn)
         joint_NJ = torch.cat([self.rnn.top(hidden), context_NE], -1)
         readout_NR = self.read_out(before_NH, joint_NJ, embedded_ND)
         weights_NS = weights_BKS.flatten(0, 1)
         if coverage_NS is not None:
             coverage_NS = coverage_NS + weights_NS
-        return readout_NR, DecoderState(hidden, state.steps + 1, coverage_NS=coverage_NS), weights_NS
+        after = replace(state, hidden=hidden, steps=state.steps + 1, coverage_NS=coverage_NS)
+        return readout_NR, after, weights_NS
 
     def read_out(self, before: Tensor, joint: Tensor, embedded: Tensor) -> Tensor:
         """The readout from s_{t-1}, [s_t; c_t] and y_{t-1}, their last axes H, H + E, D."""
@@ -179,6 +183,8 @@ class BahdanauDecoder(Decoder):
                 return pairs.view(*pairs.shape[:-1], self.readout_size, 2).amax(-1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
+        if self.rnn.normed:
+            return super().forward(embedded_BTD, state, memory)
         embedded_TBD = embedded_BTD.transpose(0, 1).contiguous()
         cell, inputs_TBG, w_context_GE, stack = self.rnn.loop_parts(
             embedded_TBD, state.hidden, self.attention.query.weight
@@ -254,18 +260,19 @@ class LuongDecoder(Decoder):
 
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         parts = (embedded_ND,) if state.feed_NR is None else (embedded_ND, state.feed_NR)
-        hidden = self.rnn.step(parts, state.hidden)
+        hidden = self.rnn.step(parts, state.hidden, state.drawn)
         top_NH = self.rnn.top(hidden)
         states_BKH = top_NH.view(memory.mask_BS.shape[0], -1, top_NH.shape[-1])
         steps_K = torch.full((states_BKH.shape[1],), state.steps + 1, device=top_NH.device)
         readout_BKR, weights_BKS = self.read_out(states_BKH, steps_K, memory)
         readout_NR = readout_BKR.flatten(0, 1)
         feed_NR = readout_NR if self.input_feeding else None
-        return readout_NR, DecoderState(hidden, state.steps + 1, feed_NR), weights_BKS.flatten(0, 1)
+        after = replace(state, hidden=hidden, steps=state.steps + 1, feed_NR=feed_NR)
+        return readout_NR, after, weights_BKS.flatten(0, 1)
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
-        if self.input_feeding and self.window is not None:
-            return super().forward(embedded_BTD, state, memory)  # a loop with windows was no faster
+        if self.input_feeding and (self.window is not None or self.rnn.normed):  # a loop with windows was no faster
+            return super().forward(embedded_BTD, state, memory)
         if self.input_feeding:
             return self._forward_feeding(embedded_BTD, state, memory)
         steps_T = state.steps + 1 + torch.arange(embedded_BTD.shape[1], device=embedded_BTD.device)
@@ -324,8 +331,8 @@ class PlainDecoder(Decoder):
     def step(self, embedded_ND: Tensor, state: DecoderState, memory: Memory) -> Decoded:
         embedded_BKD = embedded_ND.view(memory.mask_BS.shape[0], -1, embedded_ND.shape[-1])
         parts = tuple(part.flatten(0, 1) for part in self.cell_input(embedded_BKD, memory))
-        hidden = self.rnn.step(parts, state.hidden)
-        return self.rnn.top(hidden), DecoderState(hidden, state.steps + 1), embedded_ND[:, :0]
+        hidden = self.rnn.step(parts, state.hidden, state.drawn)
+        return self.rnn.top(hidden), replace(state, hidden=hidden, steps=state.steps + 1), embedded_ND[:, :0]
 
     def forward(self, embedded_BTD: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         parts = self.cell_input(embedded_BTD, memory)

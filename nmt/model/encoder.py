@@ -6,6 +6,7 @@ Axes: B sentences, S source positions, D embedding size, E annotation size, H en
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 from nmt.config import EncoderConfig
 from nmt.model import devices
 from nmt.model.dropout import SharedDropout, run_layer
+from nmt.model.layer_norm import layer_norm_of
 from nmt.model.packed import Packing, packed_states
-from nmt.model.recurrent import make_recurrent
+from nmt.model.recurrent import make_recurrent, normed_states
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,14 @@ class Encoder(nn.Module):
         packing = None
         if devices.on_cpu(x_BSX):
             packing = Packing.of(lengths_cpu_B, steps, bidirectional=self.bidirectional)
+        mask_BS = torch.arange(steps, device=x_BSX.device) < lengths_B.unsqueeze(1)
         for layer in self.layers:
             below_BSX, first = x_BSX, layer is self.layers[0]
             if not first:
                 x_BSX = self.dropout(x_BSX)
-            if packing is not None:
+            if layer_norm_of(layer) is not None:
+                states_BSX = normed_states(cast(nn.RNNBase, layer), x_BSX, None, mask_BS)
+            elif packing is not None:
                 states_BSX = packed_states(layer, x_BSX, None, packing)
             else:
                 sorted_BSX = x_BSX.index_select(0, order_dev_B)
@@ -84,7 +89,6 @@ class Encoder(nn.Module):
                 padded_BSX, _ = nn.utils.rnn.pad_packed_sequence(made, batch_first=True, total_length=steps)
                 states_BSX = padded_BSX.index_select(0, place_B)
             x_BSX = states_BSX + below_BSX if self.residual and not first else states_BSX
-        mask_BS = torch.arange(steps, device=x_BSX.device) < lengths_B.unsqueeze(1)
         last_BH = states_BSX.flatten(0, 1).index_select(0, last_B)[:, : self.hidden_size]
         start_BH = states_BSX[:, 0, self.hidden_size :] if self.bidirectional else last_BH
         summary_BE = torch.cat([last_BH, start_BH], -1) if self.bidirectional else last_BH

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from nmt.model.layer_norm import layer_norm_of, next_state
 from nmt.model.products import PackedLinear, QuantizedLinear, refuse_int8
 from nmt.model.recurrent import cell_weights
 from nmt.model.selection import padded
@@ -54,7 +55,7 @@ class FoldedCell(nn.Module):
     """One step of a GRU or LSTM layer in one direction.
 
     With `words`, a number of inputs, the first part of its input is a row of the `WordTable`, which begins with their
-    product and the input's bias.
+    product and the input's bias; a layer that normalises adds both biases itself, after the sum of all products.
     """
 
     def __init__(self, layer: nn.Module, product: Product, words: int = 0) -> None:
@@ -63,13 +64,19 @@ class FoldedCell(nn.Module):
         self.gates = len(w_input)
         self.has_words = words > 0
         rest = w_input[:, words:]
-        self.input = product(rest, None if words else b_input) if rest.shape[1] else None
-        self.state = product(w_state, b_state)
+        self.norm = layer_norm_of(layer)
+        self.biases = (b_input.detach().clone(), b_state.detach().clone())
+        self.input = product(rest, None if words or self.norm is not None else b_input) if rest.shape[1] else None
+        self.state = product(w_state, None if self.norm is not None else b_state)
 
     def forward(self, parts: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The next h of a GRU, or h and c of an LSTM, each [N, H], from those before and the parts of the input."""
         input_NG = self._input(parts)
         state_NG = self.state(state[0])
+        if self.norm is not None:
+            b_input_G, b_state_G = self.biases
+            input_NG = self.norm.of_input(input_NG, b_input_G)
+            return next_state(input_NG, self.norm.of_state(state_NG, b_state_G), state, self.norm)
         if len(state) == 1:
             return (_gru_state(input_NG, state_NG, state[0]),)
         i_NH, f_NH, g_NH, o_NH = state_NG.add_(input_NG).chunk(4, -1)
@@ -124,7 +131,7 @@ def folded(model: Seq2Seq, int8: bool = False) -> Seq2Seq:
     if query is not None:
         decoder.attention.query = product(query.weight, query.bias)  # type: ignore[union-attr]
     w_input, _, b_input, _ = cell_weights(decoder.rnn.layers[0])
-    weights, biases = [w_input[:, :size]], [b_input]
+    weights, biases = [w_input[:, :size]], [b_input.new_zeros(len(b_input)) if decoder.rnn.normed else b_input]
     readout = getattr(decoder, "readout", None)
     if readout is not None:
         if decoder.reads_words:

@@ -5,7 +5,7 @@ Axes: B sentences, N rows (B sentences, or B x K hypotheses), T target positions
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,25 @@ from torch import Tensor, nn
 from nmt.model import devices
 from nmt.model.cell_steps import GRU, LSTM, LoopCell
 from nmt.model.dropout import SharedDropout, layer_weights, run_layer
+from nmt.model.gemm import linear
+from nmt.model.layer_norm import layer_norm_of, next_state, normed_step
 from nmt.model.packed import Packing, packed_states
 from nmt.model.precision import large_linear
 from nmt.model.stack_steps import LoopLayer
 
 Cell = Literal["gru", "lstm"]
 Hidden = tuple[Tensor, ...]  # each [N, H]: h of every layer; for an LSTM followed by c of every layer
+CellWeights = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class Drawn(NamedTuple):
+    """What training silences in a stack, drawn once for all steps of a batch.
+
+    `weights` are those of every layer, some dropped; `masks` what each layer's input is multiplied by, or None.
+    """
+
+    weights: list[CellWeights]
+    masks: list[Tensor | None]
 
 
 def make_recurrent(cell: Cell, input_size: int, hidden_size: int, *, bidirectional: bool = False) -> nn.RNNBase:
@@ -39,23 +52,56 @@ def make_recurrent(cell: Cell, input_size: int, hidden_size: int, *, bidirection
     return layer
 
 
-def cell_weights(layer: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def cell_weights(layer: nn.Module, suffix: str = "") -> CellWeights:
     """W_ih, W_hh, b_ih and b_hh of a layer of `make_recurrent` in one direction, in torch's order of gates.
 
-    In training some weights are dropped.
+    The names of the other direction's have the suffix `_reverse`. In training some weights are dropped.
     """
-    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    return cast(tuple[Tensor, Tensor, Tensor, Tensor], tuple(layer_weights(layer, names)))
+    names = [f"{name}_l0{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    return cast(CellWeights, tuple(layer_weights(layer, names)))
 
 
-def step_cell(layer: nn.Module, parts: tuple[Tensor, ...], state: Hidden) -> Hidden:
-    """The next h of a GRU layer, or h and c of an LSTM layer, from those before and an input that comes in parts."""
+def step_cell(layer: nn.Module, parts: tuple[Tensor, ...], state: Hidden, weights: CellWeights | None = None) -> Hidden:
+    """The next h of a GRU layer, or h and c of an LSTM layer, from those before and an input that comes in parts.
+
+    By `weights` if they are given, else by those of `cell_weights`.
+    """
     if not isinstance(layer, nn.GRU | nn.LSTM):  # a cell that can do no more than step, as those of `nmt.model.folded`
         return cast(Hidden, layer(parts, state))
     x_NX = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    weights = weights or cell_weights(layer)
+    norm = layer_norm_of(layer)
+    if norm is not None:
+        return normed_step(norm, weights, x_NX, state)
     if isinstance(layer, nn.GRU):
-        return (torch.gru_cell(x_NX, state[0], *cell_weights(layer)),)
-    return torch.lstm_cell(x_NX, state, *cell_weights(layer))
+        return (torch.gru_cell(x_NX, state[0], *weights),)
+    return torch.lstm_cell(x_NX, state, *weights)
+
+
+def normed_states(layer: nn.RNNBase, x_BSX: Tensor, start: Hidden | None, mask_BS: Tensor | None = None) -> Tensor:
+    """h [B, S, D·H] of a layer that normalises, in its D directions, from `start` or from zeros.
+
+    With `mask_BS` positions where it is False change no state, and give 0.
+    """
+    start = start or (x_BSX.new_zeros(len(x_BSX), layer.hidden_size),) * (2 if isinstance(layer, nn.LSTM) else 1)
+    real = None if mask_BS is None else mask_BS.unsqueeze(2).unbind(1)
+    outputs = []
+    for suffix in ("", "_reverse") if layer.bidirectional else ("",):
+        norm = layer_norm_of(layer, suffix)
+        assert norm is not None
+        w_input, w_state, b_input, b_state = cell_weights(layer, suffix)
+        inputs = norm.of_input(large_linear(x_BSX, w_input), b_input).unbind(1)
+        states, hidden = [], start
+        for t in reversed(range(len(inputs))) if suffix else range(len(inputs)):
+            state_BG = norm.of_state(linear(hidden[0], w_state), b_state)
+            after = next_state(inputs[t], state_BG, hidden, norm)
+            if real is not None:
+                after = tuple(torch.where(real[t], new, old) for new, old in zip(after, hidden, strict=True))
+            hidden = after
+            states.append(hidden[0])
+        outputs.append(torch.stack(states[::-1] if suffix else states, 1))
+    states_BSE = torch.cat(outputs, -1)
+    return states_BSE if mask_BS is None else states_BSE * mask_BS.unsqueeze(2)
 
 
 class RecurrentStack(nn.Module):
@@ -78,16 +124,27 @@ class RecurrentStack(nn.Module):
         """h of the last layer, [N, H]: the decoder's query."""
         return hidden[len(self.layers) - 1]
 
-    def step(self, parts: tuple[Tensor, ...], hidden: Hidden) -> Hidden:
-        """One step from an input [N, X], which comes in parts. Between layers `dropout` draws anew in training."""
+    @property
+    def normed(self) -> bool:
+        """Whether the layers normalise, which the loops of `nmt.model.recurrence` cannot do."""
+        return layer_norm_of(self.layers[0]) is not None
+
+    def draw(self, hidden: Hidden) -> Drawn:
+        """What training silences in all steps of a batch."""
+        masks = [self.dropout.mask(hidden[0]) if index > 0 else None for index in range(len(self.layers))]
+        return Drawn([cell_weights(layer) for layer in self.layers], masks)
+
+    def step(self, parts: tuple[Tensor, ...], hidden: Hidden, drawn: Drawn | None = None) -> Hidden:
+        """One step from an input [N, X], which comes in parts. Without `drawn` training draws anew in each step."""
         count = len(self.layers)
         states: list[Tensor] = []
         cells: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             if index > 0:
-                parts = (self.dropout(parts[0].unsqueeze(1)).squeeze(1),)
+                mask_NH = self.dropout.mask(parts[0]) if drawn is None else drawn.masks[index]
+                parts = parts if mask_NH is None else (parts[0] * mask_NH,)
             before = (hidden[index],) if self.cell == "gru" else (hidden[index], hidden[count + index])
-            h_NH, *cell = step_cell(layer, parts, before)
+            h_NH, *cell = step_cell(layer, parts, before, None if drawn is None else drawn.weights[index])
             parts = (h_NH,)
             cells += cell
             states.append(h_NH)
@@ -138,7 +195,9 @@ class RecurrentStack(nn.Module):
             if index > 0:
                 x_BTX = self.dropout(x_BTX)
             first = hidden[index].unsqueeze(0)
-            if packing is not None:
+            if layer_norm_of(layer) is not None:
+                x_BTX = normed_states(cast(nn.RNNBase, layer), x_BTX, hidden[index::count])
+            elif packing is not None:
                 x_BTX = packed_states(layer, x_BTX, self.state_of(hidden, index).unsqueeze(0), packing)
             else:
                 start = first if self.cell == "gru" else (first, hidden[count + index].unsqueeze(0))

@@ -15,6 +15,7 @@ from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, PlainConfig
 from nmt.model.decoder import BahdanauDecoder, Decoder, LuongDecoder, Memory, PlainDecoder
 from nmt.model.dropout import SharedDropout, WordDropout, set_weight_dropout
 from nmt.model.encoder import Encoder
+from nmt.model.layer_norm import add_layer_norm
 
 
 class Seq2Seq(nn.Module):
@@ -83,6 +84,8 @@ def build_model(config: ModelConfig, src_vocab: int, tgt_vocab: int) -> Seq2Seq:
         tie_embeddings=config.tie_embeddings,
     )  # fmt: skip
     set_weight_dropout(model, config.weight_dropout)
+    if config.layer_norm:
+        add_layer_norm(model)
     return model
 
 

@@ -63,14 +63,24 @@ DECODERS: dict[str, DecoderConfig] = {
     "none": PlainConfig(kind="none", hidden_size=6),
     "none-feed-lstm": PlainConfig(kind="none", hidden_size=6, feed_context=True, cell="lstm"),
 }
+# Cells that normalise; the tests of what does not see the cells can do without.
+NORMED: dict[str, DecoderConfig] = {
+    "bahdanau-gru-2-normed": DECODERS["bahdanau-gru-2"],
+    "luong-feed-lstm-normed": DECODERS["luong-feed"].model_copy(update={"cell": "lstm"}),
+    "luong-general-normed": DECODERS["luong-general"],
+    "none-feed-lstm-normed": DECODERS["none-feed-lstm"],
+}
+MODELS = DECODERS | NORMED
 ATTENTIVE = [name for name in DECODERS if not name.startswith("none")]
 
 
 def small_model(name: str, *, seed: int = 1, dtype: torch.dtype = torch.float64, **settings: object) -> Seq2Seq:
-    """A model of VOCABULARY ids on either side with the decoder of that name; the encoder gives 8 values a position."""
+    """A model of VOCABULARY ids on either side, one of `MODELS`; the encoder gives 8 values a position."""
     torch.manual_seed(seed)
-    values: dict[str, object] = {"embedding_size": 7, "dropout": 0.0, "encoder": EncoderConfig(hidden_size=4)}
-    config = ModelConfig.model_validate(values | {"decoder": DECODERS[name]} | settings)
+    values: dict[str, object] = {
+        "embedding_size": 7, "dropout": 0.0, "layer_norm": name in NORMED, "encoder": EncoderConfig(hidden_size=4),
+    }  # fmt: skip
+    config = ModelConfig.model_validate(values | {"decoder": MODELS[name]} | settings)
     model = build_model(config, VOCABULARY, VOCABULARY).to(dtype)
     with torch.no_grad():  # larger than a real start, so that the tests see every term
         for parameter in model.parameters():

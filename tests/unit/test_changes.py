@@ -29,10 +29,11 @@ data.src_lang=fr data.tgt_lang=fr data.max_length=50
 data.max_ratio=2.0 data.drop_duplicates=true data.remove_overlap=true
 tokenizer.vocab_size=100 tokenizer.model_type=bpe tokenizer.joint=false tokenizer.character_coverage=0.99
 tokenizer.byte_fallback=true tokenizer.sample_sentences=10
-model.embedding_size=512 model.tie_embeddings=true model.encoder.cell=lstm model.encoder.hidden_size=8
-model.encoder.num_layers=2 model.encoder.bidirectional=false model.decoder={kind: luong} model.decoder.cell=lstm
-model.decoder.hidden_size=8 model.decoder.num_layers=2 model.decoder.attention_size=8 model.decoder.coverage=true
-model.decoder.readout=state model.encoder={residual: true, num_layers: 2}
+model.embedding_size=512 model.tie_embeddings=true model.layer_norm=true model.encoder.cell=lstm
+model.encoder.hidden_size=8 model.encoder.num_layers=2 model.encoder.bidirectional=false
+model.decoder={kind: luong} model.decoder.cell=lstm model.decoder.hidden_size=8 model.decoder.num_layers=2
+model.decoder.attention_size=8 model.decoder.coverage=true model.decoder.readout=state
+model.encoder={residual: true, num_layers: 2}
 """
 MEANT = """
 tokenizer.sampling_alpha=0.1 training.seed=2 training.batch_tokens=100 training.accumulate=2 training.precision=float32

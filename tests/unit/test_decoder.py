@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models import ATTENTIVE, DECODERS, VOCABULARY, small_batch, small_model
+from models import ATTENTIVE, MODELS, VOCABULARY, small_batch, small_model
 
 from nmt.config import EncoderConfig
 from nmt.model import devices, gemm
@@ -26,7 +26,7 @@ def step_by_step(model: Seq2Seq) -> tuple[torch.Tensor, torch.Tensor]:
     return Decoder.forward(model.decoder, embedded_BTD, model.decoder.init_state(memory), memory)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "onednn"),
     [(torch.float64, 1e-11, False), (torch.float32, 2e-5, False), (torch.float32, 2e-5, True)],
@@ -65,7 +65,7 @@ def test_loops_equal_repeated_steps_where_keys_are_too_large_for_their_powers(na
         torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_gradients_of_the_whole_model_equal_numerical_ones(name: str) -> None:
     model = small_model(name)
     names, values = zip(*model.named_parameters(), strict=True)
@@ -154,7 +154,7 @@ SHAPES: list[dict[str, object]] = [
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        *((name, {}) for name in DECODERS),
+        *((name, {}) for name in MODELS),
         *(("bahdanau", shape) for shape in SHAPES),
         *(("none", s) for s in SHAPES[:3]),
     ],
@@ -188,7 +188,7 @@ def test_a_model_equals_torchs_recurrences_and_plain_steps_under_the_same_dropou
         torch.testing.assert_close(fast, reference, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_extra_padding_of_any_ids_changes_nothing(name: str) -> None:
     model = small_model(name)
     src_BS, lengths_B, tgt_in_BT = small_batch()
@@ -203,7 +203,7 @@ def test_extra_padding_of_any_ids_changes_nothing(name: str) -> None:
         assert (weights_after[~real_BS.unsqueeze(1).expand(-1, 5, -1)] == 0).all()
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_a_sentence_does_not_depend_on_its_batch(name: str) -> None:
     model = small_model(name)
     src_BS, lengths_B, tgt_in_BT = small_batch()
@@ -237,7 +237,7 @@ def test_the_fed_word_reaches_luongs_weights_of_its_step_and_not_bahdanaus(name:
     assert not torch.allclose(before[:, 3], after[:, 3])
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_hypotheses_of_a_sentence_share_its_memory(name: str) -> None:
     model = small_model(name)
     src_BS, lengths_B, _ = small_batch()

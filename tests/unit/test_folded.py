@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from models import DECODERS, small_batch, small_model
+from models import MODELS, small_batch, small_model
 from torch import nn
 
 from nmt.model import folded as module
@@ -38,7 +38,7 @@ def test_a_cell_steps_as_torchs_own(kind: type[nn.RNNBase], words: int, product:
 
 @torch.no_grad()
 @pytest.mark.parametrize("table", [0, module.TABLE])
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_steps_of_every_decoder_are_those_of_the_model(name: str, table: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TABLE", table)
     check_steps(name, torch.float64, int8=False, atol=1e-12)
@@ -46,7 +46,7 @@ def test_steps_of_every_decoder_are_those_of_the_model(name: str, table: int, mo
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_steps_of_every_decoder_in_int8_are_near_those_in_float(name: str) -> None:
     check_steps(name, torch.float32, int8=True, atol=0.06)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import DECODERS
+from models import MODELS
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -100,7 +100,7 @@ def waits(work: Any, host: Host) -> list[str]:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_an_update_waits_for_nothing(
     tmp_path: Path, name: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +141,7 @@ def test_the_detector_finds_what_waits_and_leaves_the_cpu_alone() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_on_a_gpu_torch_itself_sees_no_wait(tmp_path: Path, name: str, precision: str) -> None:
     training = training_of(tmp_path / "one", name, device="cuda", precision=precision)
     batch = first_batch(training).pinned()
