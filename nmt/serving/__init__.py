@@ -1,0 +1,1 @@
+"""`nmt serve`: a model behind HTTP."""
