@@ -16,10 +16,13 @@ from nmt import __version__
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:
-    """Returns the template of that name with `parts`, which are markup, in its places, such as {{title}}."""
+    """Returns the head of all pages and the template of that name, with `parts`, which are markup, in their places.
+
+    A place is such as {{title}}.
+    """
     known = {"generator": f"nmt {__version__}", **parts}
     # In one pass: what is filled in is not searched for further places.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: known[place[1]], resource(template))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: known[place[1]], resource("page_head.html") + resource(template))
 
 
 def policy(style: str, script: str | None = None, *, connects: bool = False) -> str:
