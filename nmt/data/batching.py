@@ -20,9 +20,14 @@ from nmt.data.sampling import SubwordSampling
 from nmt.data.store import EncodedCorpus, Ids
 from nmt.data.tokenizer import BOS, EOS, PAD
 
+POOL, POOL_A_TOKEN = 2**15, 16  # pairs drawn at a time, at least, and for each token of the budget: hundreds of batches
+
 
 class EncodedPairs(Protocol):
-    """What batches are made from: an `EncodedCorpus`, or its pairs as one epoch has drawn them."""
+    """What batches are made from: an `EncodedCorpus`, or some of its pairs as one epoch has drawn them.
+
+    `numbers` are those of pairs in the whole corpus.
+    """
 
     linked: bool
 
@@ -31,6 +36,7 @@ class EncodedPairs(Protocol):
     @property
     def tgt_lengths(self) -> Ids: ...
     def __len__(self) -> int: ...
+    def numbers(self, pairs: Indices, /) -> Indices: ...
     def src_flat(self, pairs: Indices, /) -> Ids: ...
     def tgt_flat(self, pairs: Indices, /) -> Ids: ...
     def links_flat(self, pairs: Indices, /) -> tuple[Ids, Indices]: ...
@@ -153,7 +159,7 @@ class Deal:
     def portion(self, corpus: EncodedPairs, pairs: Indices) -> Portion:
         """What this process has of the batch of these pairs."""
         parts = tuple(make_batch(corpus, part) for part in self.own(pairs))
-        return Portion(parts, pairs, int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
+        return Portion(parts, corpus.numbers(pairs), int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
 
 
 WHOLE = Deal()
@@ -185,7 +191,7 @@ def make_batch(corpus: EncodedPairs, pairs: Indices) -> Batch:
         torch.from_numpy(mask_BT),
         torch.from_numpy(places_N),
         torch.from_numpy(tgt_out_BT.ravel()[places_N]),
-        pairs=pairs,
+        pairs=corpus.numbers(pairs),
         alignment=_alignment(corpus, pairs) if corpus.linked else None,
     )
 
@@ -220,12 +226,23 @@ class _Widths:
         return widths
 
 
+@dataclass(frozen=True)
+class _Pool:
+    """Pairs that are sorted and cut together, and their batches as the pairs' numbers here, in random order."""
+
+    pairs: EncodedPairs
+    batches: list[Indices]
+
+
 class TrainingBatches:
     """The endless order of training: in each epoch every pair once, batches of like length, in random order.
 
     Pairs are sorted by target and source length with ties broken at random, so that there is next to no padding,
-    and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position. With `sampling` the
-    lengths are those of the epoch's own segmentations.
+    and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position.
+
+    With `sampling` the lengths, and so the batches and the budget, are those of the epoch's own segmentations. These
+    are drawn, sorted and cut for a pool of pairs at a time, taken from the epoch in random order: neither memory nor
+    the time to the first batch grows with the corpus. Without it all pairs are one pool.
 
     `batch_tokens` is the budget of one part of `deal`; batches are cut by that of all parts together, and then dealt
     out. So neither batches nor positions depend on how many processes and parts share the same whole. A part may be
@@ -242,36 +259,65 @@ class TrainingBatches:
         self.deal = deal
         self.seed = seed
         self.sampling = sampling
-        self._cut: tuple[int, EncodedPairs, list[Indices]] | None = None  # the last epoch asked for
+        whole = max(len(corpus), 1)
+        self._pool_size = whole if sampling is None else min(whole, max(POOL, POOL_A_TOKEN * self.batch_tokens))
+        self._pools = -(-whole // self._pool_size)
+        self._shuffled: tuple[int, Numbers] | None = None  # the last epoch that came in pools
+        self._cut: tuple[tuple[int, int], _Pool] | None = None  # the last epoch and pool asked for
 
     def epoch(self, epoch: int) -> list[Indices]:
         """The batches of an epoch (from 0), as numbers of pairs."""
-        return self._epoch(epoch)[1]
+        pools = (self._pool(epoch, number) for number in range(self._pools))
+        return [pool.pairs.numbers(batch) for pool in pools for batch in pool.batches]
 
-    def _epoch(self, epoch: int) -> tuple[EncodedPairs, list[Indices]]:
-        if self._cut is None or self._cut[0] != epoch:
+    def batches_an_epoch(self) -> str:
+        """How many batches the first epoch has, for people; of several pools only the first is looked at."""
+        count = len(self._pool(0, 0).batches)
+        return f"{count:,}" if self._pools == 1 else f"about {round(count * len(self.corpus) / self._pool_size):,}"
+
+    def _pool(self, epoch: int, number: int) -> _Pool:
+        if self._cut is None or self._cut[0] != (epoch, number):
             self._cut = None  # before the next one takes its room
-            pairs = self.corpus if self.sampling is None else self.sampling.epoch(epoch)
-            self._cut = epoch, pairs, self._cut_epoch(pairs, epoch)
-        return self._cut[1:]
+            self._cut = (epoch, number), self._cut_pool(epoch, number)
+        return self._cut[1]
 
-    def _cut_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Indices]:
-        rng = np.random.default_rng([self.seed, epoch])
-        shuffled = np.arange(len(pairs), dtype=np.int32 if len(pairs) < 2**31 else np.int64)
-        rng.shuffle(shuffled)
-        order = sorted_by_length(shuffled, pairs.src_lengths, pairs.tgt_lengths)
-        del shuffled
+    def _cut_pool(self, epoch: int, number: int) -> _Pool:
+        if self.sampling is None:
+            pairs, rng = self.corpus, np.random.default_rng([self.seed, epoch])
+            return _Pool(pairs, self._batches(pairs, rng))
+        if self._shuffled is None or self._shuffled[0] != epoch:
+            self._shuffled = None
+            self._shuffled = epoch, _shuffled(len(self.corpus), np.random.default_rng([self.seed, epoch]))
+        chosen = self._shuffled[1][number * self._pool_size : (number + 1) * self._pool_size]
+        drawn = self.sampling.draw(np.sort(chosen), epoch)  # in the order of the file
+        return _Pool(drawn, self._batches(drawn, np.random.default_rng([self.seed, epoch, 1 + number])))
+
+    def _batches(self, pairs: EncodedPairs, rng: np.random.Generator) -> list[Indices]:
+        order = sorted_by_length(_shuffled(len(pairs), rng), pairs.src_lengths, pairs.tgt_lengths)
         batches = cut_batches(order, _Widths(pairs), self.batch_tokens)
         return [batches[place] for place in rng.permutation(len(batches))]
 
     def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Portion]]:
-        """Endless (epoch, position of the next batch, what this process has of the batch), from a position."""
+        """Endless (epoch, position of the next batch, what this process has of the batch), from a position.
+
+        A position is the number of batches before it in its pool, and of pairs in the pools before that.
+        """
+        number, place = divmod(position, self._pool_size)
         while True:
-            pairs, batches = self._epoch(epoch)
-            for place in range(position, len(batches)):
-                yield epoch, place + 1, self.deal.portion(pairs, batches[place].astype(np.int64))
-            del batches  # before those of the next one take their room
-            epoch, position = epoch + 1, 0
+            if number >= self._pools:
+                epoch, number, place = epoch + 1, 0, 0
+            pool, first = self._pool(epoch, number), number * self._pool_size
+            for after in range(place + 1, len(pool.batches) + 1):
+                pairs = pool.batches[after - 1].astype(np.int64)
+                yield epoch, first + after, self.deal.portion(pool.pairs, pairs)
+            del pool  # before the next one takes its room
+            number, place = number + 1, 0
+
+
+def _shuffled(count: int, rng: np.random.Generator) -> Numbers:
+    numbers = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64)
+    rng.shuffle(numbers)
+    return numbers
 
 
 def in_order(corpus: EncodedCorpus, batch_tokens: int) -> list[Indices]:

@@ -5,8 +5,10 @@ draw, too, but from one generator a thread that some versions seed once and neve
 would depend on the version, the number of threads and all that was drawn before. Here the seed, the epoch, the pair
 and the word's place in it decide, whatever the batch, the order or a resumed run.
 
-Every word has a few segmentations, drawn when training starts, and a number hashed from (seed, epoch, side, pair,
-place) chooses one of them in each place: no Python for each word of each epoch.
+Every word has a few segmentations, and a number hashed from (seed, epoch, side, pair, place) chooses one of them in
+each place. They are drawn when they are first chosen, from the pieces that the corpus has of the word: these spell it,
+but for characters without a piece, which are UNK however a word is segmented. Pairs are drawn some at a time, and of
+the segmentations only so many are kept: memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -16,20 +18,19 @@ import itertools
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from nmt.data.store import EncodedCorpus, Ids
+from nmt.data.store import EncodedCorpus, Ids, Rows
 from nmt.data.tokenizer import UNK, Inventory, Tokenizer, Tokenizers
 
-VARIANTS = 32  # segmentations that are drawn of a word,
-VARIANTS_A_PLACE = 8  # but no more than that for each of its places in the corpus
-_PAIRS_AT_ONCE = 1 << 16  # bounds the memory of the pass over an epoch
+VARIANTS = 32  # segmentations that a word has
+WORDS_KEPT, IDS_KEPT = 1 << 17, 1 << 23  # of a vocabulary: some 80 MB
+_PAIRS_AT_ONCE = 1 << 12  # bounds what is in memory beside the result
 
 Numbers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -125,69 +126,104 @@ def bpe_word(word: str, inventory: Inventory, alpha: float) -> Draw:
     return draw
 
 
-# --- one side of the corpus -----------------------------------------------------------------------------------------
+# --- the words of a vocabulary --------------------------------------------------------------------------------------
 
 
-class _Side:
-    """The words of one side of the training pairs, and the segmentations that were drawn of them.
+class _Words:
+    """The words of a vocabulary that have come up, and the segmentations that have been drawn of them.
 
-    Memory: 4 bytes a word of the corpus, and at most VARIANTS segmentations a different word.
+    What is kept saves time and decides nothing: of each segmentation the seed, the word and its number do.
     """
 
-    def __init__(
-        self, texts: Iterable[Sequence[str]], tokenizer: Tokenizer, word: Callable[[str], Draw], seed: int
-    ) -> None:
-        numbers: dict[str, int] = {}
-        words, counts = array("i"), array("i")
-        for batch in texts:
-            for row in tokenizer.words(batch):
-                words.extend([numbers.setdefault(each, len(numbers)) for each in row])
-                counts.append(len(row))
-        self._words: Ids = np.array(words, dtype=np.int32)
-        self._bounds = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(counts, out=self._bounds[1:])
-        places = np.bincount(self._words, minlength=len(numbers))
-        self._variants = np.minimum(VARIANTS, VARIANTS_A_PLACE * places)  # of each different word
-        self._first = self._variants.cumsum() - self._variants  # the number of its first segmentation
-        ids, sizes = array("i"), array("i")
-        for each, variants in zip(numbers, self._variants.tolist(), strict=True):
-            draw = word(each)
-            for variant in range(variants):  # the seed, the word and this number alone decide
-                drawn = draw(uniform(f"{seed} {variant} {each}"))
-                ids.extend(drawn)
-                sizes.append(len(drawn))
-        self._ids: Ids = np.array(ids, dtype=np.int32)
-        self._sizes: Ids = np.array(sizes, dtype=np.int32)
-        self._starts = self._sizes.cumsum(dtype=np.int64) - self._sizes
+    def __init__(self, tokenizer: Tokenizer, word: Callable[[str, Inventory], Draw], seed: int) -> None:
+        inventory = tokenizer.inventory()
+        self._word: Callable[[str], Draw] = lambda text: word(text, inventory)
+        self._seed = seed
+        self._spelt = _spellings(inventory, tokenizer.vocab_size)
+        self._begins = np.array([spelt.startswith("▁".encode()) for spelt in self._spelt])
+        self._numbers: dict[bytes, int] = {}  # of each word, as the corpus has its pieces
+        self._words: list[bytes] = []  # the same in order
+        self._drawn = array("i", [0])  # of each segmentation the number of pieces, and the pieces
+        self._places: Ids = np.zeros(0, dtype=np.int32)  # of the segmentations there, VARIANTS a word; 0: not yet drawn
 
-    def lengths(self, key: int) -> Ids:
-        """Return the pieces of every sentence in the epoch of this key, [pairs]."""
-        pairs = len(self._bounds) - 1
-        lengths: Ids = np.empty(pairs, dtype=np.int32)
-        for start in range(0, pairs, _PAIRS_AT_ONCE):
-            some = np.arange(start, min(start + _PAIRS_AT_ONCE, pairs))
-            chosen, ends = self._chosen(some, key)
-            total = np.zeros(len(chosen) + 1, dtype=np.int64)
-            np.cumsum(self._sizes[chosen], out=total[1:])
-            lengths[some] = np.diff(total[ends], prepend=0)
-        return lengths
-
-    def flat(self, pairs: Numbers, key: int) -> Ids:
-        """Return the ids of these sentences in the epoch of this key one after the other, in memory of their own."""
-        chosen, _ = self._chosen(pairs, key)
-        sizes = self._sizes[chosen].astype(np.int64)
-        shifts = self._starts[chosen] - (sizes.cumsum() - sizes)  # from the result to the ids that were drawn
-        ids: Ids = self._ids[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
-        return ids
-
-    def _chosen(self, pairs: Numbers, key: int) -> tuple[Numbers, Numbers]:
-        """Return the numbers of the segmentations of these sentences' words, and where each sentence's end there."""
-        counts = self._bounds[pairs + 1] - self._bounds[pairs]
+    def draw(self, stored: Rows, pairs: Numbers, key: int) -> Rows:
+        """Return other segmentations of sentences, those of their numbers in the epoch of this key."""
+        begins = self._begins[stored.values]
+        ends = stored.lengths.cumsum(dtype=np.int64)
+        begins[(ends - stored.lengths)[stored.lengths > 0]] = True
+        before = _sums(begins)
+        counts = before[ends] - before[ends - stored.lengths]  # words of each sentence
         ends = counts.cumsum()
-        place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # of the word in its sentence
-        words = self._words[place + np.repeat(self._bounds[pairs], counts)]
+        place = np.arange(before[-1]) - np.repeat(ends - counts, counts)  # of the word in its sentence
         hashes = _hashed(np.repeat(pairs, counts), place, key) >> np.uint64(32)
-        return self._first[words] + hashes.astype(np.int64) % self._variants[words], ends
+        words, ids = len(self._words), len(self._drawn)
+        numbers = self._numbered(stored.values, np.flatnonzero(begins))
+        chosen = numbers * VARIANTS + (hashes % np.uint64(VARIANTS)).astype(np.int64)
+        self._draw_missing(chosen)
+        at = self._places[chosen].astype(np.int64)
+        drawn = np.frombuffer(self._drawn, dtype=np.int32)
+        sizes = drawn[at]
+        after = _sums(sizes)
+        result = Rows(drawn[_ranges(at + 1, sizes)], (after[ends] - after[ends - counts]).astype(np.int32))
+        del drawn  # an array that is looked at cannot change its size
+        if len(self._words) > WORDS_KEPT or len(self._drawn) > IDS_KEPT:
+            self._forget(words, ids)
+        return result
+
+    def _numbered(self, stored: Ids, starts: Numbers) -> Numbers:
+        """Return the number of each word, of which these are where its pieces start."""
+        content, known = stored.tobytes(), self._numbers
+        bounds = [*(stored.itemsize * starts).tolist(), len(content)]
+        numbers = [known.setdefault(content[start:end], len(known)) for start, end in itertools.pairwise(bounds)]
+        self._words.extend(itertools.islice(known, len(self._words), None))
+        if (lacking := VARIANTS * len(known) - len(self._places)) > 0:
+            self._places = np.append(self._places, np.zeros(max(lacking, len(self._places)), dtype=np.int32))
+        return np.array(numbers, dtype=np.int64)
+
+    def _draw_missing(self, chosen: Numbers) -> None:
+        missing = np.unique(chosen[self._places[chosen] == 0])
+        for number, of_word in itertools.groupby(missing.tolist(), lambda each: each // VARIANTS):
+            pieces = np.frombuffer(self._words[number], dtype=np.int32).tolist()
+            text = b"".join([self._spelt[piece] for piece in pieces]).decode()
+            draw = self._word(text)
+            for each in of_word:
+                drawn = draw(uniform(f"{self._seed} {each % VARIANTS} {text}"))
+                self._places[each] = len(self._drawn)
+                self._drawn.append(len(drawn))
+                self._drawn.extend(drawn)
+
+    def _forget(self, words: int, ids: int) -> None:
+        """Keep the first so many words, and the segmentations in the first so many ids. What came first is frequent."""
+        self._places[self._places >= ids] = 0
+        del self._drawn[ids:], self._words[words:]
+        while len(self._numbers) > words:
+            self._numbers.popitem()
+
+
+def _spellings(inventory: Inventory, size: int) -> list[bytes]:
+    """Return what each of so many ids spells; UNK a character that is in no piece, so that it is UNK again."""
+    alphabet = set().union(*inventory.pieces)
+    unknown = next(char for char in map(chr, range(0xE000, 0x110000)) if char not in alphabet)
+    spelt = [b""] * size
+    spelt[UNK] = unknown.encode()
+    for piece, (number, _) in inventory.pieces.items():
+        spelt[number] = piece.encode()
+    for byte, number in enumerate(inventory.byte_ids):
+        spelt[number] = bytes([byte])
+    return spelt
+
+
+def _sums(numbers: npt.NDArray[Any]) -> Numbers:
+    """Return the sum of the numbers before each place, and that of all, [numbers + 1]."""
+    sums = np.zeros(len(numbers) + 1, dtype=np.int64)
+    np.cumsum(numbers, out=sums[1:])
+    return sums
+
+
+def _ranges(starts: Numbers, sizes: Ids) -> Numbers:
+    """Return start, start + 1, … of each range, so many of each, one after the other."""
+    before = _sums(sizes)
+    return np.arange(before[-1]) + np.repeat(starts - before[:-1], sizes)
 
 
 def uniform(seed: str) -> Uniform:
@@ -215,7 +251,7 @@ def _hashed(pairs: Numbers, places: Numbers, key: int) -> Hashes:
 
 
 class SubwordSampling:
-    """The training pairs as each epoch sees them.
+    """Segments training pairs anew in each epoch.
 
     `alpha` is the exponent of the segmentations' probabilities of a unigram model (smaller: more even, more varied)
     and the probability that BPE leaves out a merge (larger: more varied).
@@ -230,7 +266,7 @@ class SubwordSampling:
         seed: int,
         max_length: int,
     ) -> None:
-        """Read the corpus' text once.
+        """Nothing is read or drawn yet.
 
         Args:
             corpus: the training pairs; no sentence of them has more than `max_length` pieces.
@@ -241,74 +277,74 @@ class SubwordSampling:
             max_length: a side whose drawn segmentation has more pieces keeps the best one in that epoch.
         """
         self._corpus, self._seed, self._max_length = corpus, seed, max_length
-        of_word = unigram_word if model_type == "unigram" else bpe_word
+        kind = unigram_word if model_type == "unigram" else bpe_word
 
-        def side(number: int, tokenizer: Tokenizer) -> _Side:
-            inventory = tokenizer.inventory()
-            texts = (batch[number] for batch in corpus.text_batches())
-            return _Side(texts, tokenizer, lambda word: of_word(word, inventory, alpha), seed)
+        def words(tokenizer: Tokenizer) -> _Words:
+            return _Words(tokenizer, lambda word, inventory: kind(word, inventory, alpha), seed)
 
-        self._sides = side(0, tokenizers.src), side(1, tokenizers.tgt)
+        src = words(tokenizers.src)
+        self._sides = src, src if tokenizers.joint else words(tokenizers.tgt)
 
-    def epoch(self, epoch: int) -> SampledPairs:
-        """Return the pairs of an epoch, from 0; the same ones for the same epoch, whatever was asked for before."""
-        sides = [
-            self._side(number, side, stored, epoch)
-            for number, (side, stored) in enumerate(
-                zip(self._sides, (self._corpus.src_lengths, self._corpus.tgt_lengths), strict=True)
-            )
-        ]
-        return SampledPairs(self._corpus, *sides)
-
-    def _side(self, number: int, side: _Side, stored: Ids, epoch: int) -> _SampledSide:
-        key = int(np.random.SeedSequence([self._seed, epoch, number]).generate_state(1, np.uint64)[0])
-        lengths = side.lengths(key)
-        kept = lengths > self._max_length
-        return _SampledSide(side, key, np.where(kept, stored, lengths), kept)
+    def draw(self, pairs: Numbers, epoch: int) -> SampledPairs:
+        """Return these pairs of the corpus as an epoch, from 0, has them, whatever else was asked for before."""
+        reads = self._corpus.src_flat, self._corpus.tgt_flat
+        lengths = self._corpus.src_lengths, self._corpus.tgt_lengths
+        found: tuple[list[Rows], list[Rows]] = [], []
+        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+            some = pairs[start : start + _PAIRS_AT_ONCE].astype(np.int64)
+            for side in (0, 1):
+                key = int(np.random.SeedSequence([self._seed, epoch, side]).generate_state(1, np.uint64)[0])
+                stored = Rows(reads[side](some), lengths[side][some])
+                drawn = self._sides[side].draw(stored, some, key)
+                found[side].append(_either(drawn.lengths > self._max_length, stored, drawn))
+        return SampledPairs(pairs, *map(_joined, found))
 
 
-@dataclass(frozen=True)
-class _SampledSide:
-    """One side in one epoch: the pieces of each sentence, [pairs], and which ones are segmented as ever, [pairs]."""
+def _either(chosen: npt.NDArray[np.bool_], one: Rows, other: Rows) -> Rows:
+    """Return the rows of the one where `chosen`, those of the other elsewhere."""
+    if not chosen.any():
+        return other
+    lengths = np.where(chosen, one.lengths, other.lengths)
+    of_one = np.repeat(chosen, lengths)
+    values: Ids = np.empty(len(of_one), dtype=np.int32)
+    values[of_one], values[~of_one] = one.select(chosen).values, other.select(~chosen).values
+    return Rows(values, lengths)
 
-    words: _Side
-    key: int
-    lengths: Ids
-    kept: npt.NDArray[np.bool_]
 
-    def flat(self, pairs: Numbers, stored: Callable[[Numbers], Ids]) -> Ids:
-        """Return the ids of these sentences one after the other; `stored` gives those of the corpus."""
-        kept = self.kept[pairs]
-        if not kept.any():
-            return self.words.flat(pairs, self.key)
-        from_corpus = np.repeat(kept, self.lengths[pairs])
-        ids: Ids = np.empty(len(from_corpus), dtype=np.int32)
-        ids[from_corpus] = stored(pairs[kept])
-        if not kept.all():
-            ids[~from_corpus] = self.words.flat(pairs[~kept], self.key)
-        return ids
+def _joined(rows: list[Rows]) -> Rows:
+    return Rows(np.concatenate([each.values for each in rows]), np.concatenate([each.lengths for each in rows]))
 
 
 class SampledPairs:
-    """The training pairs in one epoch: what `make_batch` asks of a corpus. There are no links between pieces."""
+    """Some of the training pairs as one epoch has drawn them: what `make_batch` asks of a corpus, numbered from 0.
+
+    There are no links between pieces.
+    """
 
     linked = False
 
-    def __init__(self, corpus: EncodedCorpus, src: _SampledSide, tgt: _SampledSide) -> None:
-        self._corpus, self._src, self._tgt = corpus, src, tgt
+    def __init__(self, numbers: Numbers, src: Rows, tgt: Rows) -> None:
+        self._numbers, self._src, self._tgt = numbers, src, tgt
+        self._src_starts, self._tgt_starts = _sums(src.lengths), _sums(tgt.lengths)
         self.src_lengths, self.tgt_lengths = src.lengths, tgt.lengths
 
     def __len__(self) -> int:
         """Return the number of pairs."""
-        return len(self._corpus)
+        return len(self._numbers)
+
+    def numbers(self, pairs: Numbers) -> Numbers:
+        """Return the numbers of pairs in the corpus that they were drawn from."""
+        return self._numbers[pairs].astype(np.int64)
 
     def src_flat(self, pairs: Numbers) -> Ids:
         """Return the piece ids of these sources one after the other, [Σ S] int32, in memory of their own."""
-        return self._src.flat(pairs, self._corpus.src_flat)
+        ids: Ids = self._src.values[_ranges(self._src_starts[pairs], self.src_lengths[pairs])]
+        return ids
 
     def tgt_flat(self, pairs: Numbers) -> Ids:
         """Return the piece ids of these targets one after the other, [Σ T] int32, in memory of their own."""
-        return self._tgt.flat(pairs, self._corpus.tgt_flat)
+        ids: Ids = self._tgt.values[_ranges(self._tgt_starts[pairs], self.tgt_lengths[pairs])]
+        return ids
 
     def links_flat(self, pairs: Numbers) -> tuple[Ids, Numbers]:
         """Raise: the links of the corpus are between other pieces."""
