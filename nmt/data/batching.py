@@ -20,7 +20,7 @@ from nmt.data.sampling import SubwordSampling
 from nmt.data.store import EncodedCorpus, Ids
 from nmt.data.tokenizer import BOS, EOS, PAD
 
-POOL, POOL_A_TOKEN = 2**15, 16  # pairs drawn at a time, at least, and for each token of the budget: hundreds of batches
+POOL, POOL_A_TOKEN = 2**15, 4  # pairs drawn at a time, at least, and for each token of the budget: 100 batches or more
 
 
 class EncodedPairs(Protocol):

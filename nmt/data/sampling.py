@@ -36,6 +36,7 @@ Numbers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Uniform = Iterator[float]  # endless numbers in [0, 1)
 Draw = Callable[[Uniform], list[int]]
+_SMALL = 1e-100
 
 # SplitMix64: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators (2014), figure 16.
 _GAMMA, _FIRST, _SECOND, _64_BITS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
@@ -44,86 +45,100 @@ _GAMMA, _FIRST, _SECOND, _64_BITS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94
 # --- one word -------------------------------------------------------------------------------------------------------
 
 
-def unigram_word(word: str, inventory: Inventory, alpha: float) -> Draw:
-    """Return what draws segmentations of a word, "▁" in front, each as likely as the power `alpha` of its probability.
+def unigram_words(inventory: Inventory, alpha: float) -> Callable[[str], Draw]:
+    """Return what, given a word, "▁" in front, returns what draws segmentations of it.
 
-    Forward filtering and backward sampling on the lattice of all segmentations, SentencePiece's `nbest_size=-1`, here
-    from the other end (Kudo 2018, section 3.3). A character without a piece is UNK, as likely as SentencePiece has it.
+    Each is as likely as the power `alpha` of its probability: forward filtering and backward sampling on the lattice of
+    all segmentations, SentencePiece's `nbest_size=-1`, here from the other end (Kudo 2018, section 3.3). A character
+    without a piece is UNK, as likely as SentencePiece has it.
     """
-    end, find = len(word), inventory.pieces.get
-    mass = [0.0] * (end + 1)  # log of the sum over the segmentations from a place to the end
-    choices: list[tuple[list[float], list[tuple[int, int]]]] = [([], [])] * end
-    for start in range(end - 1, -1, -1):
-        edges: list[tuple[int, int]] = []  # where the piece ends, and its id
-        scores: list[float] = []
-        for stop in range(start + 1, min(end, start + inventory.longest) + 1):
-            if found := find(word[start:stop]):
-                edges.append((stop, found[0]))
-                scores.append(alpha * found[1] + mass[stop])
-        if not edges or edges[0][0] > start + 1:
-            edges.append((start + 1, UNK))
-            scores.append(alpha * inventory.unknown_score + mass[start + 1])
-        largest = max(scores)
-        sums = list(itertools.accumulate([math.exp(score - largest) for score in scores]))
-        mass[start] = largest + math.log(sums[-1])
-        choices[start] = [total / sums[-1] for total in sums[:-1]], edges  # the last one is whatever remains
+    find = {piece: (number, math.exp(alpha * score)) for piece, (number, score) in inventory.pieces.items()}.get
+    unknown, longest, append = math.exp(alpha * inventory.unknown_score), inventory.longest, inventory.append
 
-    def draw(random: Uniform) -> list[int]:
-        ids: list[int] = []
-        place = 0
-        while place < end:
-            borders, edges = choices[place]
-            stop, piece = edges[bisect_right(borders, next(random))]
-            inventory.append(ids, piece, word[place:stop])
-            place = stop
-        return ids
+    def of_word(word: str) -> Draw:
+        end = len(word)
+        mass = [1.0] * (end + 1)  # sum over the segmentations from a place to the end
+        choices: list[tuple[list[float], list[tuple[int, int]]]] = [([], [])] * end
+        for start in range(end - 1, -1, -1):
+            sums: list[float] = []
+            edges: list[tuple[int, int]] = []  # where the piece ends, and its id
+            total = 0.0
+            for stop in range(start + 1, min(end, start + longest) + 1):
+                if (found := find(word[start:stop])) is not None:
+                    total += found[1] * mass[stop]
+                    sums.append(total)
+                    edges.append((stop, found[0]))
+            if not edges or edges[0][0] > start + 1:
+                total += unknown * mass[start + 1]
+                sums.append(total)
+                edges.append((start + 1, UNK))
+            mass[start], choices[start] = total, (sums, edges)
+            if not _SMALL < total < 1 / _SMALL:  # only the ratios of those within a piece's reach matter
+                reach = slice(start, start + longest + 1)
+                mass[reach] = [each / total for each in mass[reach]]
 
-    return draw
+        def draw(random: Uniform) -> list[int]:
+            ids: list[int] = []
+            place = 0
+            while place < end:
+                sums, edges = choices[place]
+                stop, piece = edges[bisect_right(sums, next(random) * sums[-1], 0, len(sums) - 1)]
+                append(ids, piece, word[place:stop])
+                place = stop
+            return ids
+
+        return draw
+
+    return of_word
 
 
-def bpe_word(word: str, inventory: Inventory, alpha: float) -> Draw:
-    """Return what draws segmentations of a word, "▁" in front, by BPE dropout (Provilkov et al. 2020).
+def bpe_words(inventory: Inventory, alpha: float) -> Callable[[str], Draw]:
+    """Return what, given a word, "▁" in front, returns what draws segmentations of it by BPE dropout.
 
-    As SentencePiece does it: the merges that are possible are taken in their order, and each is left out with
-    probability `alpha`; it may come again only when a neighbour has changed.
+    As SentencePiece does it (Provilkov et al. 2020): the merges that are possible are taken in their order, and each is
+    left out with probability `alpha`; it may come again only when a neighbour has changed.
     """
     pieces = inventory.pieces
-    first = [
-        (-found[1], place, word[place : place + 2])
-        for place in range(len(word) - 1)
-        if (found := pieces.get(word[place : place + 2]))
-    ]
-    heapify(first)
 
-    def draw(random: Uniform) -> list[int]:
-        symbols: list[str] = list(word)  # what was merged into its left neighbour is empty
-        after = list(range(1, len(word) + 1))
-        before = list(range(-1, len(word) - 1))
-        agenda = list(first)
+    def of_word(word: str) -> Draw:
+        first = [
+            (-found[1], place, word[place : place + 2])
+            for place in range(len(word) - 1)
+            if (found := pieces.get(word[place : place + 2]))
+        ]
+        heapify(first)
 
-        def consider(left: int, right: int) -> None:
-            if left >= 0 and right < len(word) and (found := pieces.get(merged := symbols[left] + symbols[right])):
-                heappush(agenda, (-found[1], left, merged))
+        def draw(random: Uniform) -> list[int]:
+            symbols: list[str] = list(word)  # what was merged into its left neighbour is empty
+            after = list(range(1, len(word) + 1))
+            before = list(range(-1, len(word) - 1))
+            agenda = list(first)
 
-        while agenda:
-            _, left, merged = heappop(agenda)
-            right = after[left]
-            if right == len(word) or not symbols[left] or symbols[left] + symbols[right] != merged:
-                continue
-            if next(random) < alpha:
-                continue
-            symbols[left], symbols[right] = merged, ""
-            after[left] = after[right]
-            if after[right] < len(word):
-                before[after[right]] = left
-            consider(before[left], left)
-            consider(left, after[left])
-        ids: list[int] = []
-        for symbol in filter(None, symbols):
-            inventory.append(ids, pieces[symbol][0] if symbol in pieces else UNK, symbol)
-        return ids
+            def consider(left: int, right: int) -> None:
+                if left >= 0 and right < len(word) and (found := pieces.get(merged := symbols[left] + symbols[right])):
+                    heappush(agenda, (-found[1], left, merged))
 
-    return draw
+            while agenda:
+                _, left, merged = heappop(agenda)
+                right = after[left]
+                if right == len(word) or not symbols[left] or symbols[left] + symbols[right] != merged:
+                    continue
+                if next(random) < alpha:
+                    continue
+                symbols[left], symbols[right] = merged, ""
+                after[left] = after[right]
+                if after[right] < len(word):
+                    before[after[right]] = left
+                consider(before[left], left)
+                consider(left, after[left])
+            ids: list[int] = []
+            for symbol in filter(None, symbols):
+                inventory.append(ids, pieces[symbol][0] if symbol in pieces else UNK, symbol)
+            return ids
+
+        return draw
+
+    return of_word
 
 
 # --- the words of a vocabulary --------------------------------------------------------------------------------------
@@ -135,9 +150,11 @@ class _Words:
     What is kept saves time and decides nothing: of each segmentation the seed, the word and its number do.
     """
 
-    def __init__(self, tokenizer: Tokenizer, word: Callable[[str, Inventory], Draw], seed: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, kind: Callable[[Inventory, float], Callable[[str], Draw]], alpha: float, seed: int
+    ) -> None:
         inventory = tokenizer.inventory()
-        self._word: Callable[[str], Draw] = lambda text: word(text, inventory)
+        self._of_word = kind(inventory, alpha)
         self._seed = seed
         self._spelt = _spellings(inventory, tokenizer.vocab_size)
         self._begins = np.array([spelt.startswith("▁".encode()) for spelt in self._spelt])
@@ -185,7 +202,7 @@ class _Words:
         for number, of_word in itertools.groupby(missing.tolist(), lambda each: each // VARIANTS):
             pieces = np.frombuffer(self._words[number], dtype=np.int32).tolist()
             text = b"".join([self._spelt[piece] for piece in pieces]).decode()
-            draw = self._word(text)
+            draw = self._of_word(text)
             for each in of_word:
                 drawn = draw(uniform(f"{self._seed} {each % VARIANTS} {text}"))
                 self._places[each] = len(self._drawn)
@@ -277,13 +294,9 @@ class SubwordSampling:
             max_length: a side whose drawn segmentation has more pieces keeps the best one in that epoch.
         """
         self._corpus, self._seed, self._max_length = corpus, seed, max_length
-        kind = unigram_word if model_type == "unigram" else bpe_word
-
-        def words(tokenizer: Tokenizer) -> _Words:
-            return _Words(tokenizer, lambda word, inventory: kind(word, inventory, alpha), seed)
-
-        src = words(tokenizers.src)
-        self._sides = src, src if tokenizers.joint else words(tokenizers.tgt)
+        kind = unigram_words if model_type == "unigram" else bpe_words
+        src = _Words(tokenizers.src, kind, alpha, seed)
+        self._sides = src, src if tokenizers.joint else _Words(tokenizers.tgt, kind, alpha, seed)
 
     def draw(self, pairs: Numbers, epoch: int) -> SampledPairs:
         """Return these pairs of the corpus as an epoch, from 0, has them, whatever else was asked for before."""
