@@ -16,11 +16,11 @@ from torch import Tensor
 
 from nmt.data.cutting import Indices as Indices
 from nmt.data.cutting import Numbers, cut_batches, sorted_by_length
-from nmt.data.sampling import SubwordSampling
+from nmt.data.sampling import PAIRS_AT_ONCE, Drawing, SubwordSampling
 from nmt.data.store import EncodedCorpus, Ids
 from nmt.data.tokenizer import BOS, EOS, PAD
 
-POOL, POOL_A_TOKEN = 2**15, 4  # pairs drawn at a time, at least, and for each token of the budget: 100 batches or more
+POOL, POOL_A_TOKEN = 2**16, 8  # pairs drawn at a time, at least, and for each token of the budget: hundreds of batches
 
 
 class EncodedPairs(Protocol):
@@ -242,7 +242,8 @@ class TrainingBatches:
 
     With `sampling` the lengths, and so the batches and the budget, are those of the epoch's own segmentations. These
     are drawn, sorted and cut for a pool of pairs at a time, taken from the epoch in random order: neither memory nor
-    the time to the first batch grows with the corpus. Without it all pairs are one pool.
+    the time to the first batch grows with the corpus. A pool is drawn while the batches of the one before are taken.
+    Without `sampling` all pairs are one pool.
 
     `batch_tokens` is the budget of one part of `deal`; batches are cut by that of all parts together, and then dealt
     out. So neither batches nor positions depend on how many processes and parts share the same whole. A part may be
@@ -263,6 +264,7 @@ class TrainingBatches:
         self._pool_size = whole if sampling is None else min(whole, max(POOL, POOL_A_TOKEN * self.batch_tokens))
         self._pools = -(-whole // self._pool_size)
         self._shuffled: tuple[int, Numbers] | None = None  # the last epoch that came in pools
+        self._drawing: tuple[tuple[int, int], Drawing] | None = None  # the last epoch and pool that was begun
         self._cut: tuple[tuple[int, int], _Pool] | None = None  # the last epoch and pool asked for
 
     def epoch(self, epoch: int) -> list[Indices]:
@@ -282,20 +284,30 @@ class TrainingBatches:
         return self._cut[1]
 
     def _cut_pool(self, epoch: int, number: int) -> _Pool:
-        if self.sampling is None:
-            pairs, rng = self.corpus, np.random.default_rng([self.seed, epoch])
-            return _Pool(pairs, self._batches(pairs, rng))
-        if self._shuffled is None or self._shuffled[0] != epoch:
-            self._shuffled = None
-            self._shuffled = epoch, _shuffled(len(self.corpus), np.random.default_rng([self.seed, epoch]))
-        chosen = self._shuffled[1][number * self._pool_size : (number + 1) * self._pool_size]
-        drawn = self.sampling.draw(np.sort(chosen), epoch)  # in the order of the file
-        return _Pool(drawn, self._batches(drawn, np.random.default_rng([self.seed, epoch, 1 + number])))
-
-    def _batches(self, pairs: EncodedPairs, rng: np.random.Generator) -> list[Indices]:
-        order = sorted_by_length(_shuffled(len(pairs), rng), pairs.src_lengths, pairs.tgt_lengths)
+        pairs: EncodedPairs = self.corpus
+        src_lengths, rng = pairs.src_lengths, np.random.default_rng([self.seed, epoch])
+        if self.sampling is not None:
+            pairs, self._drawing = self._begun(self.sampling, epoch, number).end(), None
+            rng = np.random.default_rng([self.seed, epoch, 1 + number])
+            # Short sources first and last in turn, so that they are alike where the target's length changes: there
+            # are few of each length.
+            odd = pairs.tgt_lengths % 2 == 1
+            src_lengths = np.where(odd, pairs.src_lengths.max() - pairs.src_lengths, pairs.src_lengths)
+        order = sorted_by_length(_shuffled(len(pairs), rng), src_lengths, pairs.tgt_lengths)
         batches = cut_batches(order, _Widths(pairs), self.batch_tokens)
-        return [batches[place] for place in rng.permutation(len(batches))]
+        return _Pool(pairs, [batches[place] for place in rng.permutation(len(batches))])
+
+    def _begun(self, sampling: SubwordSampling, epoch: int, number: int) -> Drawing:
+        """The pool of this number, which comes in the next epoch if this one has no such pool, as it is being drawn."""
+        if number >= self._pools:
+            epoch, number = epoch + 1, 0
+        if self._drawing is None or self._drawing[0] != (epoch, number):
+            if self._shuffled is None or self._shuffled[0] != epoch:
+                self._shuffled = None
+                self._shuffled = epoch, _shuffled(len(self.corpus), np.random.default_rng([self.seed, epoch]))
+            pairs = self._shuffled[1][number * self._pool_size : (number + 1) * self._pool_size]
+            self._drawing = (epoch, number), sampling.begin(np.sort(pairs), epoch)  # in the order of the file
+        return self._drawing[1]
 
     def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Portion]]:
         """Endless (epoch, position of the next batch, what this process has of the batch), from a position.
@@ -307,9 +319,12 @@ class TrainingBatches:
             if number >= self._pools:
                 epoch, number, place = epoch + 1, 0, 0
             pool, first = self._pool(epoch, number), number * self._pool_size
+            pause = max(1, len(pool.batches) * PAIRS_AT_ONCE // self._pool_size)  # batches, until some more are drawn
             for after in range(place + 1, len(pool.batches) + 1):
                 pairs = pool.batches[after - 1].astype(np.int64)
                 yield epoch, first + after, self.deal.portion(pool.pairs, pairs)
+                if self.sampling is not None and after % pause == 0:
+                    self._begun(self.sampling, epoch, number + 1).go_on()
             del pool  # before the next one takes its room
             number, place = number + 1, 0
 

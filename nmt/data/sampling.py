@@ -18,7 +18,7 @@ import itertools
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from nmt.data.tokenizer import UNK, Inventory, Tokenizer, Tokenizers
 
 VARIANTS = 32  # segmentations that a word has
 WORDS_KEPT, IDS_KEPT = 1 << 17, 1 << 23  # of a vocabulary: some 80 MB
-_PAIRS_AT_ONCE = 1 << 12  # bounds what is in memory beside the result
+PAIRS_AT_ONCE = 1 << 10  # bounds what is in memory beside the result
 
 Numbers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -300,17 +300,45 @@ class SubwordSampling:
 
     def draw(self, pairs: Numbers, epoch: int) -> SampledPairs:
         """Return these pairs of the corpus as an epoch, from 0, has them, whatever else was asked for before."""
+        return self.begin(pairs, epoch).end()
+
+    def begin(self, pairs: Numbers, epoch: int) -> Drawing:
+        """Return the same, to be drawn little by little."""
+        return Drawing(pairs, self._blocks(pairs, epoch))
+
+    def _blocks(self, pairs: Numbers, epoch: int) -> Iterator[tuple[Rows, Rows]]:
         reads = self._corpus.src_flat, self._corpus.tgt_flat
         lengths = self._corpus.src_lengths, self._corpus.tgt_lengths
-        found: tuple[list[Rows], list[Rows]] = [], []
-        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-            some = pairs[start : start + _PAIRS_AT_ONCE].astype(np.int64)
-            for side in (0, 1):
-                key = int(np.random.SeedSequence([self._seed, epoch, side]).generate_state(1, np.uint64)[0])
-                stored = Rows(reads[side](some), lengths[side][some])
-                drawn = self._sides[side].draw(stored, some, key)
-                found[side].append(_either(drawn.lengths > self._max_length, stored, drawn))
-        return SampledPairs(pairs, *map(_joined, found))
+        keys = [
+            int(np.random.SeedSequence([self._seed, epoch, side]).generate_state(1, np.uint64)[0]) for side in (0, 1)
+        ]
+
+        def block(side: int, some: Numbers) -> Rows:
+            stored = Rows(reads[side](some), lengths[side][some])
+            drawn = self._sides[side].draw(stored, some, keys[side])
+            return _either(drawn.lengths > self._max_length, stored, drawn)
+
+        for start in range(0, len(pairs), PAIRS_AT_ONCE):
+            some = pairs[start : start + PAIRS_AT_ONCE].astype(np.int64)
+            yield block(0, some), block(1, some)
+
+
+class Drawing:
+    """Pairs that are being drawn, so many at a time: what is due can go on between."""
+
+    def __init__(self, pairs: Numbers, blocks: Iterator[tuple[Rows, Rows]]) -> None:
+        self._pairs, self._left = pairs, blocks
+        self._drawn: list[tuple[Rows, Rows]] = []
+
+    def go_on(self) -> None:
+        """Draw PAIRS_AT_ONCE more, unless all are drawn."""
+        self._drawn.extend(itertools.islice(self._left, 1))
+
+    def end(self) -> SampledPairs:
+        """Draw what is left, and return all."""
+        self._drawn.extend(self._left)
+        src, tgt = zip(*self._drawn)
+        return SampledPairs(self._pairs, _joined(src), _joined(tgt))
 
 
 def _either(chosen: npt.NDArray[np.bool_], one: Rows, other: Rows) -> Rows:
@@ -324,7 +352,7 @@ def _either(chosen: npt.NDArray[np.bool_], one: Rows, other: Rows) -> Rows:
     return Rows(values, lengths)
 
 
-def _joined(rows: list[Rows]) -> Rows:
+def _joined(rows: Sequence[Rows]) -> Rows:
     return Rows(np.concatenate([each.values for each in rows]), np.concatenate([each.lengths for each in rows]))
 
 

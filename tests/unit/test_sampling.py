@@ -102,7 +102,7 @@ def test_what_is_kept_of_earlier_draws_is_bounded_and_decides_nothing(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = [drawn(data, data.sampling(), epoch) for epoch in range(3)]
-    monkeypatch.setattr(sampling, "_PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr(sampling, "PAIRS_AT_ONCE", 7)
     monkeypatch.setattr(sampling, "WORDS_KEPT", 12)
     monkeypatch.setattr(sampling, "IDS_KEPT", 300)
     draws = data.sampling()
