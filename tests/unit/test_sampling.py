@@ -212,6 +212,7 @@ def test_sampled_training_goes_on_at_any_position(data: Data) -> None:
 
     whole = batches().from_position(0, 0)
     order = [next(whole) for _ in range(len(batches().epoch(0)) + 5)]
+    assert [epoch for epoch, _, _ in order[-6:]] == [0, 1, 1, 1, 1, 1]
     for start in range(1, len(order), 3):
         epoch, position, _ = order[start - 1]
         found = next(batches().from_position(epoch, position))
