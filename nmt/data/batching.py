@@ -6,6 +6,7 @@ between pieces.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -260,9 +261,11 @@ class TrainingBatches:
         self.deal = deal
         self.seed = seed
         self.sampling = sampling
-        whole = max(len(corpus), 1)
-        self._pool_size = whole if sampling is None else min(whole, max(POOL, POOL_A_TOKEN * self.batch_tokens))
-        self._pools = -(-whole // self._pool_size)
+        whole, size = len(corpus), max(POOL, POOL_A_TOKEN * self.batch_tokens)
+        in_pools = sampling is not None and whole > size
+        # The first pool is small, as training waits for it.
+        self._bounds = [0, *(range(size // 8, whole, size) if in_pools else ()), max(whole, 1)]
+        self._pools = len(self._bounds) - 1
         self._shuffled: tuple[int, Numbers] | None = None  # the last epoch that came in pools
         self._drawing: tuple[tuple[int, int], Drawing] | None = None  # the last epoch and pool that was begun
         self._cut: tuple[tuple[int, int], _Pool] | None = None  # the last epoch and pool asked for
@@ -275,7 +278,7 @@ class TrainingBatches:
     def batches_an_epoch(self) -> str:
         """How many batches the first epoch has, for people; of several pools only the first is looked at."""
         count = len(self._pool(0, 0).batches)
-        return f"{count:,}" if self._pools == 1 else f"about {round(count * len(self.corpus) / self._pool_size):,}"
+        return f"{count:,}" if self._pools == 1 else f"about {round(count * len(self.corpus) / self._bounds[1]):,}"
 
     def _pool(self, epoch: int, number: int) -> _Pool:
         if self._cut is None or self._cut[0] != (epoch, number):
@@ -305,7 +308,7 @@ class TrainingBatches:
             if self._shuffled is None or self._shuffled[0] != epoch:
                 self._shuffled = None
                 self._shuffled = epoch, _shuffled(len(self.corpus), np.random.default_rng([self.seed, epoch]))
-            pairs = self._shuffled[1][number * self._pool_size : (number + 1) * self._pool_size]
+            pairs = self._shuffled[1][self._bounds[number] : self._bounds[number + 1]]
             self._drawing = (epoch, number), sampling.begin(np.sort(pairs), epoch)  # in the order of the file
         return self._drawing[1]
 
@@ -314,12 +317,14 @@ class TrainingBatches:
 
         A position is the number of batches before it in its pool, and of pairs in the pools before that.
         """
-        number, place = divmod(position, self._pool_size)
+        number = bisect_right(self._bounds, position) - 1
+        place = position - self._bounds[number]
         while True:
             if number >= self._pools:
                 epoch, number, place = epoch + 1, 0, 0
-            pool, first = self._pool(epoch, number), number * self._pool_size
-            pause = max(1, len(pool.batches) * PAIRS_AT_ONCE // self._pool_size)  # batches, until some more are drawn
+            pool, first = self._pool(epoch, number), self._bounds[number]
+            following = self._bounds[(number + 1) % self._pools : (number + 1) % self._pools + 2]
+            pause = max(1, len(pool.batches) * PAIRS_AT_ONCE // (following[1] - following[0]))  # batches between draws
             for after in range(place + 1, len(pool.batches) + 1):
                 pairs = pool.batches[after - 1].astype(np.int64)
                 yield epoch, first + after, self.deal.portion(pool.pairs, pairs)
