@@ -243,7 +243,7 @@ class TrainingBatches:
 
     With `sampling` the lengths, and so the batches and the budget, are those of the epoch's own segmentations. These
     are drawn, sorted and cut for a pool of pairs at a time, taken from the epoch in random order: neither memory nor
-    the time to the first batch grows with the corpus. A pool is drawn while the batches of the one before are taken.
+    the time to the first batch grows with the corpus. A pool is drawn between the batches of the one before.
     Without `sampling` all pairs are one pool.
 
     `batch_tokens` is the budget of one part of `deal`; batches are cut by that of all parts together, and then dealt
