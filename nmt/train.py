@@ -204,7 +204,7 @@ def _new_training(
     training = Training(model, batches, settings, device, run, reporter, processes)
     parameters = sum(parameter.numel() for parameter in training.parameters)
     reporter.info(
-        f"{parameters:,} parameters, {len(batches.epoch(0)):,} batches an epoch, on {device}"
+        f"{parameters:,} parameters, {batches.batches_an_epoch()} batches an epoch, on {device}"
         + (_with_threads(torch.get_num_threads()) if device.type == "cpu" else "")
         + ("" if training.precision.rounded is None else ", large products in bfloat16")
         + _dealt(processes.count, settings.accumulate)

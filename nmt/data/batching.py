@@ -6,6 +6,7 @@ between pieces.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -16,13 +17,18 @@ from torch import Tensor
 
 from nmt.data.cutting import Indices as Indices
 from nmt.data.cutting import Numbers, cut_batches, sorted_by_length
-from nmt.data.sampling import SubwordSampling
+from nmt.data.sampling import PAIRS_AT_ONCE, Drawing, SubwordSampling
 from nmt.data.store import EncodedCorpus, Ids
 from nmt.data.tokenizer import BOS, EOS, PAD
 
+POOL, POOL_A_TOKEN = 2**16, 8  # pairs drawn at a time, at least, and for each token of the budget: hundreds of batches
+
 
 class EncodedPairs(Protocol):
-    """What batches are made from: an `EncodedCorpus`, or its pairs as one epoch has drawn them."""
+    """What batches are made from: an `EncodedCorpus`, or some of its pairs as one epoch has drawn them.
+
+    `numbers` are those of pairs in the whole corpus.
+    """
 
     linked: bool
 
@@ -31,6 +37,7 @@ class EncodedPairs(Protocol):
     @property
     def tgt_lengths(self) -> Ids: ...
     def __len__(self) -> int: ...
+    def numbers(self, pairs: Indices, /) -> Indices: ...
     def src_flat(self, pairs: Indices, /) -> Ids: ...
     def tgt_flat(self, pairs: Indices, /) -> Ids: ...
     def links_flat(self, pairs: Indices, /) -> tuple[Ids, Indices]: ...
@@ -153,7 +160,7 @@ class Deal:
     def portion(self, corpus: EncodedPairs, pairs: Indices) -> Portion:
         """What this process has of the batch of these pairs."""
         parts = tuple(make_batch(corpus, part) for part in self.own(pairs))
-        return Portion(parts, pairs, int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
+        return Portion(parts, corpus.numbers(pairs), int(corpus.tgt_lengths[pairs].sum()) + len(pairs))
 
 
 WHOLE = Deal()
@@ -185,7 +192,7 @@ def make_batch(corpus: EncodedPairs, pairs: Indices) -> Batch:
         torch.from_numpy(mask_BT),
         torch.from_numpy(places_N),
         torch.from_numpy(tgt_out_BT.ravel()[places_N]),
-        pairs=pairs,
+        pairs=corpus.numbers(pairs),
         alignment=_alignment(corpus, pairs) if corpus.linked else None,
     )
 
@@ -220,12 +227,24 @@ class _Widths:
         return widths
 
 
+@dataclass(frozen=True)
+class _Pool:
+    """Pairs that are sorted and cut together, and their batches as the pairs' numbers here, in random order."""
+
+    pairs: EncodedPairs
+    batches: list[Indices]
+
+
 class TrainingBatches:
     """The endless order of training: in each epoch every pair once, batches of like length, in random order.
 
     Pairs are sorted by target and source length with ties broken at random, so that there is next to no padding,
-    and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position. With `sampling` the
-    lengths are those of the epoch's own segmentations.
+    and cut by the budget. `seed` and the epoch alone fix the order: it resumes at any position.
+
+    With `sampling` the lengths, and so the batches and the budget, are those of the epoch's own segmentations. These
+    are drawn, sorted and cut for a pool of pairs at a time, taken from the epoch in random order: neither memory nor
+    the time to the first batch grows with the corpus. A pool is drawn between the batches of the one before.
+    Without `sampling` all pairs are one pool.
 
     `batch_tokens` is the budget of one part of `deal`; batches are cut by that of all parts together, and then dealt
     out. So neither batches nor positions depend on how many processes and parts share the same whole. A part may be
@@ -242,36 +261,83 @@ class TrainingBatches:
         self.deal = deal
         self.seed = seed
         self.sampling = sampling
-        self._cut: tuple[int, EncodedPairs, list[Indices]] | None = None  # the last epoch asked for
+        whole, size = len(corpus), max(POOL, POOL_A_TOKEN * self.batch_tokens)
+        in_pools = sampling is not None and whole > size
+        # The first pool is small, as training waits for it.
+        self._bounds = [0, *(range(size // 8, whole, size) if in_pools else ()), max(whole, 1)]
+        self._pools = len(self._bounds) - 1
+        self._shuffled: tuple[int, Numbers] | None = None  # the last epoch that came in pools
+        self._drawing: tuple[tuple[int, int], Drawing] | None = None  # the last epoch and pool that was begun
+        self._cut: tuple[tuple[int, int], _Pool] | None = None  # the last epoch and pool asked for
 
     def epoch(self, epoch: int) -> list[Indices]:
         """The batches of an epoch (from 0), as numbers of pairs."""
-        return self._epoch(epoch)[1]
+        pools = (self._pool(epoch, number) for number in range(self._pools))
+        return [pool.pairs.numbers(batch) for pool in pools for batch in pool.batches]
 
-    def _epoch(self, epoch: int) -> tuple[EncodedPairs, list[Indices]]:
-        if self._cut is None or self._cut[0] != epoch:
+    def batches_an_epoch(self) -> str:
+        """How many batches the first epoch has, for people; of several pools only the first is looked at."""
+        count = len(self._pool(0, 0).batches)
+        return f"{count:,}" if self._pools == 1 else f"about {round(count * len(self.corpus) / self._bounds[1]):,}"
+
+    def _pool(self, epoch: int, number: int) -> _Pool:
+        if self._cut is None or self._cut[0] != (epoch, number):
             self._cut = None  # before the next one takes its room
-            pairs = self.corpus if self.sampling is None else self.sampling.epoch(epoch)
-            self._cut = epoch, pairs, self._cut_epoch(pairs, epoch)
-        return self._cut[1:]
+            self._cut = (epoch, number), self._cut_pool(epoch, number)
+        return self._cut[1]
 
-    def _cut_epoch(self, pairs: EncodedPairs, epoch: int) -> list[Indices]:
-        rng = np.random.default_rng([self.seed, epoch])
-        shuffled = np.arange(len(pairs), dtype=np.int32 if len(pairs) < 2**31 else np.int64)
-        rng.shuffle(shuffled)
-        order = sorted_by_length(shuffled, pairs.src_lengths, pairs.tgt_lengths)
-        del shuffled
+    def _cut_pool(self, epoch: int, number: int) -> _Pool:
+        pairs: EncodedPairs = self.corpus
+        src_lengths, rng = pairs.src_lengths, np.random.default_rng([self.seed, epoch])
+        if self.sampling is not None:
+            pairs, self._drawing = self._begun(self.sampling, epoch, number).end(), None
+            rng = np.random.default_rng([self.seed, epoch, 1 + number])
+            # Short sources first and last in turn, so that they are alike where the target's length changes: there
+            # are few of each length.
+            odd = pairs.tgt_lengths % 2 == 1
+            src_lengths = np.where(odd, pairs.src_lengths.max() - pairs.src_lengths, pairs.src_lengths)
+        order = sorted_by_length(_shuffled(len(pairs), rng), src_lengths, pairs.tgt_lengths)
         batches = cut_batches(order, _Widths(pairs), self.batch_tokens)
-        return [batches[place] for place in rng.permutation(len(batches))]
+        return _Pool(pairs, [batches[place] for place in rng.permutation(len(batches))])
+
+    def _begun(self, sampling: SubwordSampling, epoch: int, number: int) -> Drawing:
+        """The pool of this number, which comes in the next epoch if this one has no such pool, as it is being drawn."""
+        if number >= self._pools:
+            epoch, number = epoch + 1, 0
+        if self._drawing is None or self._drawing[0] != (epoch, number):
+            if self._shuffled is None or self._shuffled[0] != epoch:
+                self._shuffled = None
+                self._shuffled = epoch, _shuffled(len(self.corpus), np.random.default_rng([self.seed, epoch]))
+            pairs = self._shuffled[1][self._bounds[number] : self._bounds[number + 1]]
+            self._drawing = (epoch, number), sampling.begin(np.sort(pairs), epoch)  # in the order of the file
+        return self._drawing[1]
 
     def from_position(self, epoch: int, position: int) -> Iterator[tuple[int, int, Portion]]:
-        """Endless (epoch, position of the next batch, what this process has of the batch), from a position."""
+        """Endless (epoch, position of the next batch, what this process has of the batch), from a position.
+
+        A position is the number of batches before it in its pool, and of pairs in the pools before that.
+        """
+        number = bisect_right(self._bounds, position) - 1
+        place = position - self._bounds[number]
         while True:
-            pairs, batches = self._epoch(epoch)
-            for place in range(position, len(batches)):
-                yield epoch, place + 1, self.deal.portion(pairs, batches[place].astype(np.int64))
-            del batches  # before those of the next one take their room
-            epoch, position = epoch + 1, 0
+            if number >= self._pools:
+                epoch, number, place = epoch + 1, 0, 0
+            pool, first = self._pool(epoch, number), self._bounds[number]
+            following = self._bounds[(number + 1) % self._pools : (number + 1) % self._pools + 2]
+            pause = max(1, len(pool.batches) * PAIRS_AT_ONCE // (following[1] - following[0]))  # batches between draws
+            for after in range(place + 1, len(pool.batches) + 1):
+                pairs = pool.batches[after - 1].astype(np.int64)
+                yield epoch, first + after, self.deal.portion(pool.pairs, pairs)
+                if self.sampling is not None and after % pause == 0:
+                    self._begun(self.sampling, epoch, number + 1).go_on()
+            del pool  # before the next one takes its room
+            number, place = number + 1, 0
+
+
+def _shuffled(count: int, rng: np.random.Generator) -> Numbers:
+    numbers = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64)
+    rng.shuffle(numbers)
+    return numbers
 
 
 def in_order(corpus: EncodedCorpus, batch_tokens: int) -> list[Indices]:

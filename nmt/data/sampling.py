@@ -5,8 +5,10 @@ draw, too, but from one generator a thread that some versions seed once and neve
 would depend on the version, the number of threads and all that was drawn before. Here the seed, the epoch, the pair
 and the word's place in it decide, whatever the batch, the order or a resumed run.
 
-Every word has a few segmentations, drawn when training starts, and a number hashed from (seed, epoch, side, pair,
-place) chooses one of them in each place: no Python for each word of each epoch.
+Every word has a few segmentations, and a number hashed from (seed, epoch, side, pair, place) chooses one of them in
+each place. They are drawn when they are first chosen, from the pieces that the corpus has of the word: these spell it,
+but for characters without a piece, which are UNK however a word is segmented. Pairs are drawn some at a time, and of
+the segmentations only so many are kept: memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -16,25 +18,25 @@ import itertools
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from nmt.data.store import EncodedCorpus, Ids
+from nmt.data.store import EncodedCorpus, Ids, Rows
 from nmt.data.tokenizer import UNK, Inventory, Tokenizer, Tokenizers
 
-VARIANTS = 32  # segmentations that are drawn of a word,
-VARIANTS_A_PLACE = 8  # but no more than that for each of its places in the corpus
-_PAIRS_AT_ONCE = 1 << 16  # bounds the memory of the pass over an epoch
+VARIANTS, TOGETHER = 32, 4  # segmentations that a word has, and those that are drawn when one of them is needed
+WORDS_KEPT, IDS_KEPT = 1 << 17, 1 << 23  # of a vocabulary: some 90 MB
+PAIRS_AT_ONCE = 1 << 10  # bounds what is in memory beside the result
 
 Numbers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Uniform = Iterator[float]  # endless numbers in [0, 1)
 Draw = Callable[[Uniform], list[int]]
+_SMALL = 1e-100
 
 # SplitMix64: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators (2014), figure 16.
 _GAMMA, _FIRST, _SECOND, _64_BITS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
@@ -43,151 +45,202 @@ _GAMMA, _FIRST, _SECOND, _64_BITS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94
 # --- one word -------------------------------------------------------------------------------------------------------
 
 
-def unigram_word(word: str, inventory: Inventory, alpha: float) -> Draw:
-    """Return what draws segmentations of a word, "▁" in front, each as likely as the power `alpha` of its probability.
+def unigram_words(inventory: Inventory, alpha: float) -> Callable[[str], Draw]:
+    """Return what, given a word, "▁" in front, returns what draws segmentations of it.
 
-    Forward filtering and backward sampling on the lattice of all segmentations, SentencePiece's `nbest_size=-1`, here
-    from the other end (Kudo 2018, section 3.3). A character without a piece is UNK, as likely as SentencePiece has it.
+    Each is as likely as the power `alpha` of its probability: forward filtering and backward sampling on the lattice of
+    all segmentations, SentencePiece's `nbest_size=-1`, here from the other end (Kudo 2018, section 3.3). A character
+    without a piece is UNK, as likely as SentencePiece has it.
     """
-    end, find = len(word), inventory.pieces.get
-    mass = [0.0] * (end + 1)  # log of the sum over the segmentations from a place to the end
-    choices: list[tuple[list[float], list[tuple[int, int]]]] = [([], [])] * end
-    for start in range(end - 1, -1, -1):
-        edges: list[tuple[int, int]] = []  # where the piece ends, and its id
-        scores: list[float] = []
-        for stop in range(start + 1, min(end, start + inventory.longest) + 1):
-            if found := find(word[start:stop]):
-                edges.append((stop, found[0]))
-                scores.append(alpha * found[1] + mass[stop])
-        if not edges or edges[0][0] > start + 1:
-            edges.append((start + 1, UNK))
-            scores.append(alpha * inventory.unknown_score + mass[start + 1])
-        largest = max(scores)
-        sums = list(itertools.accumulate([math.exp(score - largest) for score in scores]))
-        mass[start] = largest + math.log(sums[-1])
-        choices[start] = [total / sums[-1] for total in sums[:-1]], edges  # the last one is whatever remains
+    find = {piece: (number, math.exp(alpha * score)) for piece, (number, score) in inventory.pieces.items()}.get
+    unknown, longest, append = math.exp(alpha * inventory.unknown_score), inventory.longest, inventory.append
 
-    def draw(random: Uniform) -> list[int]:
-        ids: list[int] = []
-        place = 0
-        while place < end:
-            borders, edges = choices[place]
-            stop, piece = edges[bisect_right(borders, next(random))]
-            inventory.append(ids, piece, word[place:stop])
-            place = stop
-        return ids
+    def of_word(word: str) -> Draw:
+        end = len(word)
+        mass = [1.0] * (end + 1)  # sum over the segmentations from a place to the end
+        choices: list[tuple[list[float], list[tuple[int, int]]]] = [([], [])] * end
+        for start in range(end - 1, -1, -1):
+            sums: list[float] = []
+            edges: list[tuple[int, int]] = []  # where the piece ends, and its id
+            total = 0.0
+            for stop in range(start + 1, min(end, start + longest) + 1):
+                if (found := find(word[start:stop])) is not None:
+                    total += found[1] * mass[stop]
+                    sums.append(total)
+                    edges.append((stop, found[0]))
+            if not edges or edges[0][0] > start + 1:
+                total += unknown * mass[start + 1]
+                sums.append(total)
+                edges.append((start + 1, UNK))
+            mass[start], choices[start] = total, (sums, edges)
+            if not _SMALL < total < 1 / _SMALL:  # only the ratios of those within a piece's reach matter
+                reach = slice(start, start + longest + 1)
+                mass[reach] = [each / total for each in mass[reach]]
 
-    return draw
+        def draw(random: Uniform) -> list[int]:
+            ids: list[int] = []
+            place = 0
+            while place < end:
+                sums, edges = choices[place]
+                stop, piece = edges[bisect_right(sums, next(random) * sums[-1], 0, len(sums) - 1)]
+                append(ids, piece, word[place:stop])
+                place = stop
+            return ids
+
+        return draw
+
+    return of_word
 
 
-def bpe_word(word: str, inventory: Inventory, alpha: float) -> Draw:
-    """Return what draws segmentations of a word, "▁" in front, by BPE dropout (Provilkov et al. 2020).
+def bpe_words(inventory: Inventory, alpha: float) -> Callable[[str], Draw]:
+    """Return what, given a word, "▁" in front, returns what draws segmentations of it by BPE dropout.
 
-    As SentencePiece does it: the merges that are possible are taken in their order, and each is left out with
-    probability `alpha`; it may come again only when a neighbour has changed.
+    As SentencePiece does it (Provilkov et al. 2020): the merges that are possible are taken in their order, and each is
+    left out with probability `alpha`; it may come again only when a neighbour has changed.
     """
     pieces = inventory.pieces
-    first = [
-        (-found[1], place, word[place : place + 2])
-        for place in range(len(word) - 1)
-        if (found := pieces.get(word[place : place + 2]))
-    ]
-    heapify(first)
 
-    def draw(random: Uniform) -> list[int]:
-        symbols: list[str] = list(word)  # what was merged into its left neighbour is empty
-        after = list(range(1, len(word) + 1))
-        before = list(range(-1, len(word) - 1))
-        agenda = list(first)
+    def of_word(word: str) -> Draw:
+        first = [
+            (-found[1], place, word[place : place + 2])
+            for place in range(len(word) - 1)
+            if (found := pieces.get(word[place : place + 2]))
+        ]
+        heapify(first)
 
-        def consider(left: int, right: int) -> None:
-            if left >= 0 and right < len(word) and (found := pieces.get(merged := symbols[left] + symbols[right])):
-                heappush(agenda, (-found[1], left, merged))
+        def draw(random: Uniform) -> list[int]:
+            symbols: list[str] = list(word)  # what was merged into its left neighbour is empty
+            after = list(range(1, len(word) + 1))
+            before = list(range(-1, len(word) - 1))
+            agenda = list(first)
 
-        while agenda:
-            _, left, merged = heappop(agenda)
-            right = after[left]
-            if right == len(word) or not symbols[left] or symbols[left] + symbols[right] != merged:
-                continue
-            if next(random) < alpha:
-                continue
-            symbols[left], symbols[right] = merged, ""
-            after[left] = after[right]
-            if after[right] < len(word):
-                before[after[right]] = left
-            consider(before[left], left)
-            consider(left, after[left])
-        ids: list[int] = []
-        for symbol in filter(None, symbols):
-            inventory.append(ids, pieces[symbol][0] if symbol in pieces else UNK, symbol)
-        return ids
+            def consider(left: int, right: int) -> None:
+                if left >= 0 and right < len(word) and (found := pieces.get(merged := symbols[left] + symbols[right])):
+                    heappush(agenda, (-found[1], left, merged))
 
-    return draw
+            while agenda:
+                _, left, merged = heappop(agenda)
+                right = after[left]
+                if right == len(word) or not symbols[left] or symbols[left] + symbols[right] != merged:
+                    continue
+                if next(random) < alpha:
+                    continue
+                symbols[left], symbols[right] = merged, ""
+                after[left] = after[right]
+                if after[right] < len(word):
+                    before[after[right]] = left
+                consider(before[left], left)
+                consider(left, after[left])
+            ids: list[int] = []
+            for symbol in filter(None, symbols):
+                inventory.append(ids, pieces[symbol][0] if symbol in pieces else UNK, symbol)
+            return ids
+
+        return draw
+
+    return of_word
 
 
-# --- one side of the corpus -----------------------------------------------------------------------------------------
+# --- the words of a vocabulary --------------------------------------------------------------------------------------
 
 
-class _Side:
-    """The words of one side of the training pairs, and the segmentations that were drawn of them.
+class _Words:
+    """The words of a vocabulary that have come up, and the segmentations that have been drawn of them.
 
-    Memory: 4 bytes a word of the corpus, and at most VARIANTS segmentations a different word.
+    What is kept saves time and decides nothing: of each segmentation the seed, the word and its number do.
     """
 
     def __init__(
-        self, texts: Iterable[Sequence[str]], tokenizer: Tokenizer, word: Callable[[str], Draw], seed: int
+        self, tokenizer: Tokenizer, kind: Callable[[Inventory, float], Callable[[str], Draw]], alpha: float, seed: int
     ) -> None:
-        numbers: dict[str, int] = {}
-        words, counts = array("i"), array("i")
-        for batch in texts:
-            for row in tokenizer.words(batch):
-                words.extend([numbers.setdefault(each, len(numbers)) for each in row])
-                counts.append(len(row))
-        self._words: Ids = np.array(words, dtype=np.int32)
-        self._bounds = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(counts, out=self._bounds[1:])
-        places = np.bincount(self._words, minlength=len(numbers))
-        self._variants = np.minimum(VARIANTS, VARIANTS_A_PLACE * places)  # of each different word
-        self._first = self._variants.cumsum() - self._variants  # the number of its first segmentation
-        ids, sizes = array("i"), array("i")
-        for each, variants in zip(numbers, self._variants.tolist(), strict=True):
-            draw = word(each)
-            for variant in range(variants):  # the seed, the word and this number alone decide
-                drawn = draw(uniform(f"{seed} {variant} {each}"))
-                ids.extend(drawn)
-                sizes.append(len(drawn))
-        self._ids: Ids = np.array(ids, dtype=np.int32)
-        self._sizes: Ids = np.array(sizes, dtype=np.int32)
-        self._starts = self._sizes.cumsum(dtype=np.int64) - self._sizes
+        inventory = tokenizer.inventory()
+        self._of_word = kind(inventory, alpha)
+        self._seed = seed
+        self._spelt = _spellings(inventory, tokenizer.vocab_size)
+        self._begins = np.array([spelt.startswith("▁".encode()) for spelt in self._spelt])
+        self._numbers: dict[bytes, int] = {}  # of each word, as the corpus has its pieces
+        self._words: list[bytes] = []  # the same in order
+        self._drawn = array("i", [0])  # of each segmentation the number of pieces, and the pieces
+        self._places: Ids = np.zeros(0, dtype=np.int32)  # of the segmentations there, VARIANTS a word; 0: not yet drawn
 
-    def lengths(self, key: int) -> Ids:
-        """Return the pieces of every sentence in the epoch of this key, [pairs]."""
-        pairs = len(self._bounds) - 1
-        lengths: Ids = np.empty(pairs, dtype=np.int32)
-        for start in range(0, pairs, _PAIRS_AT_ONCE):
-            some = np.arange(start, min(start + _PAIRS_AT_ONCE, pairs))
-            chosen, ends = self._chosen(some, key)
-            total = np.zeros(len(chosen) + 1, dtype=np.int64)
-            np.cumsum(self._sizes[chosen], out=total[1:])
-            lengths[some] = np.diff(total[ends], prepend=0)
-        return lengths
-
-    def flat(self, pairs: Numbers, key: int) -> Ids:
-        """Return the ids of these sentences in the epoch of this key one after the other, in memory of their own."""
-        chosen, _ = self._chosen(pairs, key)
-        sizes = self._sizes[chosen].astype(np.int64)
-        shifts = self._starts[chosen] - (sizes.cumsum() - sizes)  # from the result to the ids that were drawn
-        ids: Ids = self._ids[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
-        return ids
-
-    def _chosen(self, pairs: Numbers, key: int) -> tuple[Numbers, Numbers]:
-        """Return the numbers of the segmentations of these sentences' words, and where each sentence's end there."""
-        counts = self._bounds[pairs + 1] - self._bounds[pairs]
+    def draw(self, stored: Rows, pairs: Numbers, key: int) -> Rows:
+        """Return other segmentations of sentences, those of their numbers in the epoch of this key."""
+        begins = self._begins[stored.values]
+        ends = stored.lengths.cumsum(dtype=np.int64)
+        begins[(ends - stored.lengths)[stored.lengths > 0]] = True
+        before = _sums(begins)
+        counts = before[ends] - before[ends - stored.lengths]  # words of each sentence
         ends = counts.cumsum()
-        place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # of the word in its sentence
-        words = self._words[place + np.repeat(self._bounds[pairs], counts)]
+        place = np.arange(before[-1]) - np.repeat(ends - counts, counts)  # of the word in its sentence
         hashes = _hashed(np.repeat(pairs, counts), place, key) >> np.uint64(32)
-        return self._first[words] + hashes.astype(np.int64) % self._variants[words], ends
+        words, ids = len(self._words), len(self._drawn)
+        numbers = self._numbered(stored.values, np.flatnonzero(begins))
+        chosen = numbers * VARIANTS + (hashes % np.uint64(VARIANTS)).astype(np.int64)
+        self._draw_missing(chosen)
+        at = self._places[chosen].astype(np.int64)
+        drawn = np.frombuffer(self._drawn, dtype=np.int32)
+        sizes = drawn[at]
+        after = _sums(sizes)
+        result = Rows(drawn[_ranges(at + 1, sizes)], (after[ends] - after[ends - counts]).astype(np.int32))
+        del drawn  # an array that is looked at cannot change its size
+        if len(self._words) > WORDS_KEPT or len(self._drawn) > IDS_KEPT:
+            self._forget(words, ids)
+        return result
+
+    def _numbered(self, stored: Ids, starts: Numbers) -> Numbers:
+        """Return the number of each word, of which these are where its pieces start."""
+        content, known = stored.tobytes(), self._numbers
+        bounds = [*(stored.itemsize * starts).tolist(), len(content)]
+        numbers = [known.setdefault(content[start:end], len(known)) for start, end in itertools.pairwise(bounds)]
+        self._words.extend(itertools.islice(known, len(self._words), None))
+        if (lacking := VARIANTS * len(known) - len(self._places)) > 0:
+            self._places = np.append(self._places, np.zeros(max(lacking, len(self._places)), dtype=np.int32))
+        return np.array(numbers, dtype=np.int64)
+
+    def _draw_missing(self, chosen: Numbers) -> None:
+        missing = np.unique(chosen[self._places[chosen] == 0] // TOGETHER) * TOGETHER
+        for first in missing.tolist():
+            pieces = np.frombuffer(self._words[first // VARIANTS], dtype=np.int32).tolist()
+            text = b"".join([self._spelt[piece] for piece in pieces]).decode()
+            draw = self._of_word(text)
+            for number in range(first, first + TOGETHER):
+                ids = draw(uniform(f"{self._seed} {number % VARIANTS} {text}"))
+                self._places[number] = len(self._drawn)
+                self._drawn.append(len(ids))
+                self._drawn.extend(ids)
+
+    def _forget(self, words: int, ids: int) -> None:
+        """Keep the first so many words, and the segmentations in the first so many ids. What came first is frequent."""
+        self._places[self._places >= ids] = 0
+        del self._drawn[ids:], self._words[words:]
+        while len(self._numbers) > words:
+            self._numbers.popitem()
+
+
+def _spellings(inventory: Inventory, size: int) -> list[bytes]:
+    """Return what each of so many ids spells; UNK a character that is in no piece, so that it is UNK again."""
+    alphabet = set().union(*inventory.pieces)
+    unknown = next(char for char in map(chr, range(0xE000, 0x110000)) if char not in alphabet)
+    spelt = [b""] * size
+    spelt[UNK] = unknown.encode()
+    for piece, (number, _) in inventory.pieces.items():
+        spelt[number] = piece.encode()
+    for byte, number in enumerate(inventory.byte_ids):
+        spelt[number] = bytes([byte])
+    return spelt
+
+
+def _sums(numbers: npt.NDArray[Any]) -> Numbers:
+    """Return the sum of the numbers before each place, and that of all, [numbers + 1]."""
+    sums = np.zeros(len(numbers) + 1, dtype=np.int64)
+    np.cumsum(numbers, out=sums[1:])
+    return sums
+
+
+def _ranges(starts: Numbers, sizes: Ids) -> Numbers:
+    """Return start, start + 1, … of each range, so many of each, one after the other."""
+    before = _sums(sizes)
+    return np.arange(before[-1]) + np.repeat(starts - before[:-1], sizes)
 
 
 def uniform(seed: str) -> Uniform:
@@ -215,7 +268,7 @@ def _hashed(pairs: Numbers, places: Numbers, key: int) -> Hashes:
 
 
 class SubwordSampling:
-    """The training pairs as each epoch sees them.
+    """Segments training pairs anew in each epoch.
 
     `alpha` is the exponent of the segmentations' probabilities of a unigram model (smaller: more even, more varied)
     and the probability that BPE leaves out a merge (larger: more varied).
@@ -230,7 +283,7 @@ class SubwordSampling:
         seed: int,
         max_length: int,
     ) -> None:
-        """Read the corpus' text once.
+        """Nothing is read or drawn yet.
 
         Args:
             corpus: the training pairs; no sentence of them has more than `max_length` pieces.
@@ -241,74 +294,98 @@ class SubwordSampling:
             max_length: a side whose drawn segmentation has more pieces keeps the best one in that epoch.
         """
         self._corpus, self._seed, self._max_length = corpus, seed, max_length
-        of_word = unigram_word if model_type == "unigram" else bpe_word
+        kind = unigram_words if model_type == "unigram" else bpe_words
+        src = _Words(tokenizers.src, kind, alpha, seed)
+        self._sides = src, src if tokenizers.joint else _Words(tokenizers.tgt, kind, alpha, seed)
 
-        def side(number: int, tokenizer: Tokenizer) -> _Side:
-            inventory = tokenizer.inventory()
-            texts = (batch[number] for batch in corpus.text_batches())
-            return _Side(texts, tokenizer, lambda word: of_word(word, inventory, alpha), seed)
+    def draw(self, pairs: Numbers, epoch: int) -> SampledPairs:
+        """Return these pairs of the corpus as an epoch, from 0, has them, whatever else was asked for before."""
+        return self.begin(pairs, epoch).end()
 
-        self._sides = side(0, tokenizers.src), side(1, tokenizers.tgt)
+    def begin(self, pairs: Numbers, epoch: int) -> Drawing:
+        """Return the same, to be drawn little by little."""
+        return Drawing(pairs, self._blocks(pairs, epoch))
 
-    def epoch(self, epoch: int) -> SampledPairs:
-        """Return the pairs of an epoch, from 0; the same ones for the same epoch, whatever was asked for before."""
-        sides = [
-            self._side(number, side, stored, epoch)
-            for number, (side, stored) in enumerate(
-                zip(self._sides, (self._corpus.src_lengths, self._corpus.tgt_lengths), strict=True)
-            )
+    def _blocks(self, pairs: Numbers, epoch: int) -> Iterator[tuple[Rows, Rows]]:
+        reads = self._corpus.src_flat, self._corpus.tgt_flat
+        lengths = self._corpus.src_lengths, self._corpus.tgt_lengths
+        keys = [
+            int(np.random.SeedSequence([self._seed, epoch, side]).generate_state(1, np.uint64)[0]) for side in (0, 1)
         ]
-        return SampledPairs(self._corpus, *sides)
 
-    def _side(self, number: int, side: _Side, stored: Ids, epoch: int) -> _SampledSide:
-        key = int(np.random.SeedSequence([self._seed, epoch, number]).generate_state(1, np.uint64)[0])
-        lengths = side.lengths(key)
-        kept = lengths > self._max_length
-        return _SampledSide(side, key, np.where(kept, stored, lengths), kept)
+        def block(side: int, some: Numbers) -> Rows:
+            stored = Rows(reads[side](some), lengths[side][some])
+            drawn = self._sides[side].draw(stored, some, keys[side])
+            return _either(drawn.lengths > self._max_length, stored, drawn)
+
+        for start in range(0, len(pairs), PAIRS_AT_ONCE):
+            some = pairs[start : start + PAIRS_AT_ONCE].astype(np.int64)
+            yield block(0, some), block(1, some)
 
 
-@dataclass(frozen=True)
-class _SampledSide:
-    """One side in one epoch: the pieces of each sentence, [pairs], and which ones are segmented as ever, [pairs]."""
+class Drawing:
+    """Pairs that are being drawn, so many at a time: what is due can go on between."""
 
-    words: _Side
-    key: int
-    lengths: Ids
-    kept: npt.NDArray[np.bool_]
+    def __init__(self, pairs: Numbers, blocks: Iterator[tuple[Rows, Rows]]) -> None:
+        self._pairs, self._left = pairs, blocks
+        self._drawn: list[tuple[Rows, Rows]] = []
 
-    def flat(self, pairs: Numbers, stored: Callable[[Numbers], Ids]) -> Ids:
-        """Return the ids of these sentences one after the other; `stored` gives those of the corpus."""
-        kept = self.kept[pairs]
-        if not kept.any():
-            return self.words.flat(pairs, self.key)
-        from_corpus = np.repeat(kept, self.lengths[pairs])
-        ids: Ids = np.empty(len(from_corpus), dtype=np.int32)
-        ids[from_corpus] = stored(pairs[kept])
-        if not kept.all():
-            ids[~from_corpus] = self.words.flat(pairs[~kept], self.key)
-        return ids
+    def go_on(self) -> None:
+        """Draw PAIRS_AT_ONCE more, unless all are drawn."""
+        self._drawn.extend(itertools.islice(self._left, 1))
+
+    def end(self) -> SampledPairs:
+        """Draw what is left, and return all."""
+        self._drawn.extend(self._left)
+        src, tgt = zip(*self._drawn)
+        return SampledPairs(self._pairs, _joined(src), _joined(tgt))
+
+
+def _either(chosen: npt.NDArray[np.bool_], one: Rows, other: Rows) -> Rows:
+    """Return the rows of the one where `chosen`, those of the other elsewhere."""
+    if not chosen.any():
+        return other
+    lengths = np.where(chosen, one.lengths, other.lengths)
+    of_one = np.repeat(chosen, lengths)
+    values: Ids = np.empty(len(of_one), dtype=np.int32)
+    values[of_one], values[~of_one] = one.select(chosen).values, other.select(~chosen).values
+    return Rows(values, lengths)
+
+
+def _joined(rows: Sequence[Rows]) -> Rows:
+    return Rows(np.concatenate([each.values for each in rows]), np.concatenate([each.lengths for each in rows]))
 
 
 class SampledPairs:
-    """The training pairs in one epoch: what `make_batch` asks of a corpus. There are no links between pieces."""
+    """Some of the training pairs as one epoch has drawn them: what `make_batch` asks of a corpus, numbered from 0.
+
+    There are no links between pieces.
+    """
 
     linked = False
 
-    def __init__(self, corpus: EncodedCorpus, src: _SampledSide, tgt: _SampledSide) -> None:
-        self._corpus, self._src, self._tgt = corpus, src, tgt
+    def __init__(self, numbers: Numbers, src: Rows, tgt: Rows) -> None:
+        self._numbers, self._src, self._tgt = numbers, src, tgt
+        self._src_starts, self._tgt_starts = _sums(src.lengths), _sums(tgt.lengths)
         self.src_lengths, self.tgt_lengths = src.lengths, tgt.lengths
 
     def __len__(self) -> int:
         """Return the number of pairs."""
-        return len(self._corpus)
+        return len(self._numbers)
+
+    def numbers(self, pairs: Numbers) -> Numbers:
+        """Return the numbers of pairs in the corpus that they were drawn from."""
+        return self._numbers[pairs].astype(np.int64)
 
     def src_flat(self, pairs: Numbers) -> Ids:
         """Return the piece ids of these sources one after the other, [Σ S] int32, in memory of their own."""
-        return self._src.flat(pairs, self._corpus.src_flat)
+        ids: Ids = self._src.values[_ranges(self._src_starts[pairs], self.src_lengths[pairs])]
+        return ids
 
     def tgt_flat(self, pairs: Numbers) -> Ids:
         """Return the piece ids of these targets one after the other, [Σ T] int32, in memory of their own."""
-        return self._tgt.flat(pairs, self._corpus.tgt_flat)
+        ids: Ids = self._tgt.values[_ranges(self._tgt_starts[pairs], self.tgt_lengths[pairs])]
+        return ids
 
     def links_flat(self, pairs: Numbers) -> tuple[Ids, Numbers]:
         """Raise: the links of the corpus are between other pieces."""

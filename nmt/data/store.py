@@ -180,6 +180,10 @@ class EncodedCorpus:
         """Return the number of pairs."""
         return int(self._starts[-1])
 
+    def numbers(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of pairs in the whole corpus, which this is."""
+        return pairs
+
     def src_ids(self, index: int) -> Ids:
         """Return the source's piece ids, [S] int32."""
         return self.src_flat(self._one(index))

@@ -128,10 +128,6 @@ class Tokenizer:
                     raise NmtError(f"text {number} is not UTF-8: {line!a}") from error
             raise
 
-    def words(self, lines: Sequence[str]) -> list[list[str]]:
-        """Return the words of each line, each from its "▁" to the next one: no piece reaches from one into another."""
-        return [[f"▁{word}" for word in text.split("▁")[1:]] for text in self._model.normalize(list(lines))]
-
     def inventory(self) -> Inventory:
         """Return the pieces with their scores."""
         model = self._model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ import sentencepiece
 from test_tokenizer import corpus
 
 from nmt.config import TokenizerConfig
-from nmt.data.batching import TrainingBatches, in_order, make_batch
-from nmt.data.sampling import SubwordSampling, bpe_word, uniform, unigram_word
+from nmt.data import batching, sampling
+from nmt.data.batching import Deal, TrainingBatches, in_order, make_batch
+from nmt.data.sampling import Draw, SubwordSampling, bpe_words, uniform, unigram_words
 from nmt.data.store import CorpusWriter, EncodedCorpus
 from nmt.data.tokenizer import EOS, UNK, Inventory, Tokenizers
 
@@ -56,9 +58,14 @@ def rows(flat: Any, lengths: Any) -> list[list[int]]:
     return [row.tolist() for row in np.split(flat, np.cumsum(lengths)[:-1])]
 
 
-def drawn(data: Data, sampling: SubwordSampling, epoch: int = 0) -> tuple[list[list[int]], list[list[int]]]:
-    pairs = sampling.epoch(epoch)
+def drawn(data: Data, draws: SubwordSampling, epoch: int = 0) -> tuple[list[list[int]], list[list[int]]]:
+    pairs = draws.draw(every(data), epoch)
     return rows(pairs.src_flat(every(data)), pairs.src_lengths), rows(pairs.tgt_flat(every(data)), pairs.tgt_lengths)
+
+
+def of_word(data: Data) -> Callable[[str], Draw]:
+    kind = unigram_words if data.model_type == "unigram" else bpe_words
+    return kind(data.tokenizers.src.inventory(), ALPHA[data.model_type])
 
 
 def test_the_pieces_of_each_epoch_spell_the_sentences(data: Data) -> None:
@@ -70,27 +77,39 @@ def test_the_pieces_of_each_epoch_spell_the_sentences(data: Data) -> None:
 
 
 def test_epochs_sides_and_places_in_a_sentence_are_drawn_apart(data: Data) -> None:
-    sampling = data.sampling()
-    first, second = drawn(data, sampling, 0), drawn(data, sampling, 1)
+    draws = data.sampling()
+    first, second = drawn(data, draws, 0), drawn(data, draws, 1)
     assert first[0] != second[0]
     assert first[1] != second[1]
-    tokenizer = data.tokenizers.src
-    (word,) = tokenizer.words(["street"])[0]
-    of_word = unigram_word if data.model_type == "unigram" else bpe_word
-    draw = of_word(word, tokenizer.inventory(), ALPHA[data.model_type])
+    draw = of_word(data)("▁street")
     assert len({tuple(draw(uniform(str(seed)))) for seed in range(50)}) > 1
 
 
 def test_seed_epoch_and_pair_alone_decide_and_not_what_was_asked_for_before(data: Data) -> None:
     ours, theirs = data.sampling(), data.sampling()
     for epoch in (5, 0, 2):
-        ours.epoch(epoch)
+        ours.draw(every(data)[epoch:], epoch)
     whole = drawn(data, ours, 3)
     assert whole == drawn(data, theirs, 3)
     assert whole != drawn(data, data.sampling(seed=2), 3)
     some = np.array([200, 3, 77])
-    pairs = theirs.epoch(3)
-    assert rows(pairs.tgt_flat(some), pairs.tgt_lengths[some]) == [whole[1][pair] for pair in some]
+    pairs, two = theirs.draw(some, 3), np.array([2, 0])
+    assert pairs.numbers(two).tolist() == [77, 200]
+    assert rows(pairs.tgt_flat(two), pairs.tgt_lengths[two]) == [whole[1][77], whole[1][200]]
+
+
+def test_what_is_kept_of_earlier_draws_is_bounded_and_decides_nothing(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = [drawn(data, data.sampling(), epoch) for epoch in range(3)]
+    monkeypatch.setattr(sampling, "PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr(sampling, "WORDS_KEPT", 12)
+    monkeypatch.setattr(sampling, "IDS_KEPT", 300)
+    draws = data.sampling()
+    assert [drawn(data, draws, epoch) for epoch in range(3)] == whole
+    words = draws._sides[0]
+    assert 0 < len(words._words) == len(words._numbers) <= 12
+    assert 1 < len(words._drawn) <= 300
 
 
 def frequencies(draw: Any, count: int) -> dict[tuple[int, ...], float]:
@@ -106,9 +125,7 @@ def distance(one: dict[Any, float], other: dict[Any, float]) -> float:
 def test_segmentations_are_as_frequent_as_those_of_sentencepiece(data: Data, word: str) -> None:
     alpha = ALPHA[data.model_type]
     model = data.tokenizers.src._model
-    draw = (unigram_word if data.model_type == "unigram" else bpe_word)(
-        f"▁{word}", data.tokenizers.src.inventory(), alpha
-    )
+    draw = of_word(data)(f"▁{word}")
     numbers = uniform("any")
     ours = frequencies(lambda: draw(numbers), 4000)
     theirs = frequencies(lambda: model.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1), 4000)
@@ -134,8 +151,11 @@ def test_a_unigram_segmentation_has_the_power_of_its_probability(alpha: float) -
     scores = all_segmentations("ababa", inventory)
     total = sum(math.exp(alpha * score) for score in scores.values())
     exact = {ids: math.exp(alpha * score) / total for ids, score in scores.items()}
-    draw, numbers = unigram_word("ababa", inventory, alpha), uniform("any")
+    of_word, numbers = unigram_words(inventory, alpha), uniform("any")
+    draw = of_word("ababa")
     assert distance(frequencies(lambda: draw(numbers), 20_000), exact) < 0.02
+    short, long = of_word("ab" * 50), of_word("ab" * 5000)  # the latter's probability is below every float
+    assert len(long(numbers)) / 100 == pytest.approx(sum(len(short(numbers)) for _ in range(100)) / 100, rel=0.03)
 
 
 @pytest.mark.parametrize("fallback", [False, True])
@@ -162,6 +182,14 @@ def test_a_side_drawn_longer_than_max_length_keeps_its_best_segmentation(data: D
     assert over > 0
 
 
+@pytest.fixture(params=["one pool", "pools"])
+def pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "pools":
+        monkeypatch.setattr(batching, "POOL", 70)
+        monkeypatch.setattr(batching, "POOL_A_TOKEN", 0)
+
+
+@pytest.mark.usefixtures("pools")
 def test_batches_of_drawn_pairs_are_under_the_budget_and_hold_what_was_drawn(data: Data) -> None:
     batches = TrainingBatches(data.corpus, 200, 1, data.sampling())
     assert sorted(np.concatenate(batches.epoch(1))) == every(data).tolist()
@@ -177,13 +205,15 @@ def test_batches_of_drawn_pairs_are_under_the_budget_and_hold_what_was_drawn(dat
             assert batch.tgt_out_BT[row][batch.tgt_mask_BT[row]].tolist() == [*whole[1][pair], EOS]
 
 
+@pytest.mark.usefixtures("pools")
 def test_sampled_training_goes_on_at_any_position(data: Data) -> None:
     def batches() -> TrainingBatches:
         return TrainingBatches(data.corpus, 200, 1, data.sampling())
 
     whole = batches().from_position(0, 0)
     order = [next(whole) for _ in range(len(batches().epoch(0)) + 5)]
-    for start in (1, len(order) - 5, len(order) - 2):
+    assert [epoch for epoch, _, _ in order[-6:]] == [0, 1, 1, 1, 1, 1]
+    for start in range(1, len(order), 3):
         epoch, position, _ = order[start - 1]
         found = next(batches().from_position(epoch, position))
         assert found[:2] == order[start][:2]
@@ -192,17 +222,47 @@ def test_sampled_training_goes_on_at_any_position(data: Data) -> None:
 
 
 def test_the_corpus_itself_is_never_drawn(data: Data) -> None:
-    data.sampling().epoch(0)
+    drawn(data, data.sampling())
     for pairs in in_order(data.corpus, 200):
         batch = make_batch(data.corpus, pairs)
         for row, pair in enumerate(batch.pairs.tolist()):
             assert batch.src_BS[row, : batch.src_lengths_B[row] - 1].tolist() == data.corpus.src_ids(pair).tolist()
 
 
-def test_words_are_what_pieces_are_made_within(data: Data) -> None:
-    tokenizer = data.tokenizers.src
-    model: sentencepiece.SentencePieceProcessor = tokenizer._model
+def test_the_first_batch_needs_no_more_than_a_pool(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    flat = EncodedCorpus.src_flat
+    monkeypatch.setattr(EncodedCorpus, "src_flat", lambda corpus, pairs: (read.extend(pairs), flat(corpus, pairs))[1])
+    monkeypatch.setattr(batching, "POOL", 240)
+    monkeypatch.setattr(batching, "POOL_A_TOKEN", 0)
+    batches = TrainingBatches(data.corpus, 100, 1, data.sampling())
+    shown = batches.batches_an_epoch()
+    next(batches.from_position(0, 0))
+    assert len(read) == len(set(read)) == 30
+    assert shown.startswith("about ")
+    assert int(shown.split()[1]) == pytest.approx(len(batches.epoch(0)), rel=0.4)
+
+
+def test_processes_share_batches_of_drawn_pairs(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "POOL", 100)
+    monkeypatch.setattr(batching, "POOL_A_TOKEN", 0)
+    whole = TrainingBatches(data.corpus, 200, 1, data.sampling())
+    dealt = [
+        TrainingBatches(data.corpus, 100, 1, data.sampling(), Deal(rank, 2)).from_position(0, 0) for rank in (0, 1)
+    ]
+    for expected, *shares in zip(whole.from_position(0, 0), *dealt, range(60)):
+        (batch,), (one, other) = expected[2].parts, (share[2].parts for share in shares[:2])
+        assert all(share[:2] == expected[:2] and (share[2].pairs == batch.pairs).all() for share in shares[:2])
+        found = {int(pair): row for part in (*one, *other) for pair, row in zip(part.pairs, part.tgt_out_BT)}
+        for pair, row in zip(batch.pairs.tolist(), batch.tgt_out_BT):
+            assert [i for i in found[pair].tolist() if i] == [i for i in row.tolist() if i]
+
+
+def test_no_piece_is_in_two_words(data: Data) -> None:
+    """What `_Words` takes for granted, as it tells words apart by the pieces that begin with "▁"."""
+    model: sentencepiece.SentencePieceProcessor = data.tokenizers.src._model
     for line in [*ODD, *data.src[:20]]:
-        words = tokenizer.words([line])[0]
-        assert "".join(words) == "".join(model.encode(line, out_type=str))
-        assert not any("▁" in word[1:] for word in words)
+        pieces = model.encode(line, out_type=str)
+        assert not any("▁" in piece[1:] for piece in pieces)
+        words = [f"▁{word}" for word in model.normalize(line).split("▁")[1:]]
+        assert [word for word in "".join(pieces).replace("▁", " ▁").split(" ") if word] == words

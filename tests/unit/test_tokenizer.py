@@ -185,8 +185,9 @@ config = TokenizerConfig(vocab_size=60, sample_sentences=100)
 tokenizers, _ = Tokenizers.train(folder, lambda: zip(src, tgt), config)
 with CorpusWriter(folder / "pairs.arrow") as writer:
     writer.write(tokenizers.src.encode(src), tokenizers.tgt.encode(tgt), src, tgt)
-pairs = SubwordSampling(EncodedCorpus(folder / "pairs.arrow"), tokenizers, "unigram", 0.2, 1, 100).epoch(2)
-every = np.arange(len(pairs))
+every = np.arange(len(src))
+sampling = SubwordSampling(EncodedCorpus(folder / "pairs.arrow"), tokenizers, "unigram", 0.2, 1, 100)
+pairs = sampling.draw(every, 2)
 (folder / "drawn").write_bytes(pairs.src_flat(every).tobytes() + pairs.tgt_flat(every).tobytes())
 """
 
