@@ -195,9 +195,12 @@ def _told(other: str, moved: Sequence[Change], report: dict[str, Any]) -> list[s
 
 def _meanings(new: Config) -> dict[str, str]:
     """Return what changes mean, under the schedule that the run goes on with."""
-    if new.training.schedule.kind != "cosine":
-        return _MEANING
-    return _MEANING | {"training.max_steps": "the cosine of the learning rate is stretched to it, and the rate jumps"}
+    stretched = []
+    if new.training.schedule.kind == "cosine":
+        stretched.append("the cosine of the learning rate is stretched to it, and the rate jumps")
+    if new.training.scheduled_sampling:
+        stretched.append("the share of own words is stretched to it, and jumps")
+    return _MEANING | ({"training.max_steps": "; ".join(stretched)} if stretched else {})
 
 
 def _is_part(path: str, keys: tuple[str, ...]) -> bool:

@@ -324,10 +324,14 @@ def _idle_problems(config: Config) -> list[Problem]:
         residual, layers = (*_ENCODER, "residual"), (*_ENCODER, "num_layers")
         text = "needs a second layer, which adds what it reads: set model.encoder.num_layers to 2 or more"
         problems.append(Problem(residual, text, (residual, layers)))
-    dropouts = (model.dropout, model.word_dropout, model.annotation_dropout, model.weight_dropout)
-    if config.training.r_drop and not any(dropouts):
+    annotations = model.annotation_dropout if model.decoder.kind != "none" else 0.0
+    # Not the weights': those dropped are the same for the whole batch, and so for both readings.
+    if config.training.r_drop and not any((model.dropout, model.word_dropout, annotations)):
         r_drop, dropout = ("training", "r_drop"), ("model", "dropout")
-        text = "needs dropout: without it both readings of a batch are the same. Set model.dropout above 0"
+        text = (
+            "needs dropout of units or words: without it both readings of a batch are the same. Set model.dropout "
+            "above 0"
+        )
         problems.append(Problem(r_drop, text, (r_drop, dropout)))
     return problems
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -40,6 +41,8 @@ from nmt.config import load_config
 from nmt.data.pairs import read_split
 from nmt.run_dir import RunDir
 
+NMT = (sys.executable, "-m", "nmt")
+STOPPED = "stopped; the same command goes on"
 Run = Callable[[Sequence[str]], str | None]  # runs `nmt` with these arguments; why it failed, or None
 
 
@@ -76,8 +79,8 @@ def read_grid(file: Path) -> Grid:
     """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        experiments = {str(name): tuple(map(str, sets or ())) for name, sets in content["experiments"].items()}
-        common, seeds = tuple(map(str, content.get("set") or ())), tuple(map(int, content.get("seeds") or (1,)))
+        experiments = {str(name): _settings(sets) for name, sets in content["experiments"].items()}
+        common, seeds = _settings(content.get("set")), tuple(map(int, content.get("seeds") or (1,)))
         grid = Grid(str(content["config"]), common, seeds, experiments)
         unknown = content.keys() - {"config", "set", "seeds", "experiments"}
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -85,6 +88,13 @@ def read_grid(file: Path) -> Grid:
     if unknown:
         raise SystemExit(f"{file}: unknown {', '.join(sorted(map(str, unknown)))}: config, set, seeds, experiments")
     return grid
+
+
+def _settings(given: Any) -> tuple[str, ...]:
+    """A list of settings, which may be missing."""
+    if given is not None and not isinstance(given, list):
+        raise TypeError(f"settings are a list, such as [{given}]")
+    return tuple(map(str, given or ()))
 
 
 def read_rows(file: Path) -> list[Row]:
@@ -106,17 +116,26 @@ def append_row(file: Path, row: Row) -> None:
 
 
 def run_nmt(args: Sequence[str]) -> str | None:
-    """Runs `nmt` on this terminal; returns the last line of its errors if it fails."""
+    """Runs `nmt` on this terminal; returns the last line of its errors if it fails.
+
+    Raises:
+        SystemExit: when it was stopped, which is no failure.
+    """
     print("$ nmt " + " ".join(args), file=sys.stderr, flush=True)
-    process = subprocess.Popen([sys.executable, "-m", "nmt", *args], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*NMT, *args], stderr=subprocess.PIPE, text=True)
     last = ""
     assert process.stderr is not None
-    for line in process.stderr:
-        sys.stderr.write(line)
-        last = line.strip() or last
-    if process.wait() < 0:
-        raise SystemExit(f"stopped by signal {-process.returncode}; the same command goes on")
-    return last if process.returncode else None
+    try:
+        for line in process.stderr:
+            sys.stderr.write(line)
+            last = line.strip() or last
+        code = process.wait()
+    except KeyboardInterrupt:  # on a terminal it has reached the training too, which saves
+        code = process.wait()
+        raise SystemExit(STOPPED) from None
+    if code < 0 or code - 128 in (signal.SIGINT, signal.SIGTERM):
+        raise SystemExit(STOPPED)
+    return last if code else None
 
 
 def lowercased_bleu(run: RunDir) -> float:
@@ -134,7 +153,7 @@ def experiment(grid: Grid, name: str, seed: int, out: Path, run: Run) -> Row:
     folder = RunDir(out / f"{name}-{seed}")
     settings = grid.experiments[name]
     sets = [part for setting in (*grid.common, *settings, f"training.seed={seed}") for part in ("--set", setting)]
-    resumed = ["--resume"] if (folder.checkpoints / "last.pt").exists() else []
+    resumed = ["--resume"] if folder.config.exists() else []
     failure = run(["train", "--config", grid.config, "--run-dir", str(folder.path), *resumed, *sets])
     row = Row(name, seed, " ".join(settings))
     if failure is not None:

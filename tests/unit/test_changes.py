@@ -40,7 +40,7 @@ tokenizer.sampling_alpha=0.1 training.seed=2 training.batch_tokens=100 training.
 training.label_smoothing=0.0 training.r_drop=1.0 training.scheduled_sampling=0.5
 training.optimizer.learning_rate=0.1 training.schedule.kind=constant
 training.schedule.factor=0.1 training.schedule.patience=0 training.schedule.warmup_steps=9 training.ema_decay=0.9
-search.beam_size=2 search.length_penalty=0.0 search.coverage_penalty=0.2 search.max_length_ratio=1.0
+search.beam_size=2 search.length_penalty=0.0 search.coverage_penalty=0.2 search.max_length_ratio=1.0 search.rerank=mbr
 evaluation.bleu_tokenize=intl
 """
 TOLD = """

@@ -284,6 +284,7 @@ def test_a_folder_is_not_a_config(tmp_path: Path) -> None:
 
 
 def test_r_drop_without_any_dropout_is_refused(config_file: Path) -> None:
-    text = message(config_file, "model.dropout=0", "training.r_drop=5")
-    assert "training.r_drop: needs dropout: without it both readings of a batch are the same" in text
-    load_config(str(config_file), ["model.dropout=0", "model.weight_dropout=0.1", "training.r_drop=5"])
+    for more in ([], ["model.weight_dropout=0.1"], ["model.annotation_dropout=0.1", "model.decoder={kind: none}"]):
+        text = message(config_file, "model.dropout=0", "training.r_drop=5", *more)
+        assert "training.r_drop: needs dropout of units or words: without it both readings of a batch are the" in text
+    load_config(str(config_file), ["model.dropout=0", "model.word_dropout=0.1", "training.r_drop=5"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,8 +73,8 @@ def test_each_experiment_and_seed_has_its_row_and_the_table_their_means(
 def test_what_has_a_row_is_not_trained_again_and_what_was_stopped_is_resumed(grid_file: Path) -> None:
     def cut(args: Sequence[str]) -> str | None:
         if "base-2" in " ".join(args):
-            (grid_file.parent / "out" / "base-2" / "checkpoints").mkdir(parents=True)
-            (grid_file.parent / "out" / "base-2" / "checkpoints" / "last.pt").touch()
+            (grid_file.parent / "out" / "base-2").mkdir(parents=True)
+            (grid_file.parent / "out" / "base-2" / "config.yaml").touch()
             raise SystemExit("stopped")
         return nmt(args)
 
@@ -96,10 +97,27 @@ def test_a_failure_keeps_a_row_with_its_reason(grid_file: Path, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("[", "is no grid"), ("config: a", "is no grid"), ("{config: a, experiments: {b: }, sets: []}", "unknown sets")],
+    [
+        ("{config: a, experiments: {b: training.r_drop=3}}", r"settings are a list, such as \[training.r_drop=3\]"),
+        ("[", "is no grid"),
+        ("config: a", "is no grid"),
+        ("{config: a, experiments: {b: }, sets: []}", "unknown sets"),
+    ],
 )
 def test_what_is_no_grid_is_refused_in_one_line(tmp_path: Path, text: str, part: str) -> None:
     (tmp_path / "grid.yaml").write_text(text)
     with pytest.raises(SystemExit, match=part):
         grid.main([str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("code", "stopped"), [(0, False), (1, False), (130, True), (143, True), (-9, True)])
+def test_a_training_that_is_stopped_is_no_failure(monkeypatch: pytest.MonkeyPatch, code: int, stopped: bool) -> None:
+    ending = f"os.kill(os.getpid(), {-code})" if code < 0 else f"sys.exit({code})"
+    program = f"import os, sys; print('error: why', file=sys.stderr, flush=True); {ending}"
+    monkeypatch.setattr(grid, "NMT", (sys.executable, "-c", program))
+    if stopped:
+        with pytest.raises(SystemExit, match="the same command goes on"):
+            grid.run_nmt(["train"])
+    else:
+        assert grid.run_nmt(["train"]) == ("error: why" if code else None)
