@@ -13,11 +13,12 @@ of each experiment (none for the configuration as it is):
       base: []
       r_drop: [training.r_drop=3]
 
-Every experiment is an `nmt train` of its own in OUT/NAME-SEED, and `nmt eval` of both splits. Its row goes to
-OUT/experiments.tsv at once; what has a row is not trained again, and what was stopped is resumed, so the same command
-goes on with a grid that was cut. A training that fails keeps its row, with the reason in the place of scores. The table
-at the end is Markdown: choose by dev, test is for what was chosen. BLEU of dev and test as `nmt eval` has it, and of
-test in lower case too (sacreBLEU, case:lc).
+All settings are checked before the first training. Every experiment is an `nmt train` of its own in OUT/NAME-SEED, and
+`nmt eval` of both splits, whose reports go to stderr. Its row goes to OUT/experiments.tsv at once; what has scores
+there is not trained again, and what was stopped is resumed, so the same command goes on with a grid that was cut. A
+training that fails keeps a row, with the reason in the place of scores, and is tried again the next time; the exit code
+is then 1. The table at the end is Markdown: choose by dev, test is for what was chosen. BLEU of dev and test as
+`nmt eval` has it, and of test in lower case too (sacreBLEU, case:lc).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import signal
 import statistics
 import subprocess
@@ -39,6 +41,7 @@ from sacrebleu.metrics import BLEU
 
 from nmt.config import load_config
 from nmt.data.pairs import read_split
+from nmt.errors import NmtError
 from nmt.run_dir import RunDir
 
 NMT = (sys.executable, "-m", "nmt")
@@ -75,25 +78,46 @@ def read_grid(file: Path) -> Grid:
     """The grid in a file.
 
     Raises:
-        SystemExit: when it cannot be read or is of another form.
+        SystemExit: when it cannot be read or is of another form, or for a setting that `nmt train` would refuse.
     """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        experiments = {str(name): _settings(sets) for name, sets in content["experiments"].items()}
-        common, seeds = _settings(content.get("set")), tuple(map(int, content.get("seeds") or (1,)))
-        grid = Grid(str(content["config"]), common, seeds, experiments)
-        unknown = content.keys() - {"config", "set", "seeds", "experiments"}
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SystemExit(f"{file}: is no grid ({type(error).__name__}: {error}). --help shows one.") from error
-    if unknown:
-        raise SystemExit(f"{file}: unknown {', '.join(sorted(map(str, unknown)))}: config, set, seeds, experiments")
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SystemExit(f"{file}: cannot be read as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("experiments"), dict) or "config" not in content:
+        raise SystemExit(f"{file}: is no grid, which has config and experiments. --help shows one.")
+    if unknown := content.keys() - {"config", "set", "seeds", "experiments"}:
+        keys = "config, set, seeds, experiments"
+        raise SystemExit(f"{file}: unknown key {', '.join(sorted(map(str, unknown)))}; the keys are {keys}.")
+    seeds = content.get("seeds", [1])
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+        raise SystemExit(f"{file}: seeds: must be a list of whole numbers such as [1, 2, 3], not {seeds!r}.")
+    named = {str(name): _settings(file, f"experiments.{name}", sets) for name, sets in content["experiments"].items()}
+    for name in named:
+        if not re.fullmatch(r"[\w.+=-]*\w[\w.+=-]*", name):
+            raise SystemExit(
+                f"{file}: experiments.{name}: a name has letters, digits and . + = - _, as a folder is called so."
+            )
+    grid = Grid(str(content["config"]), _settings(file, "set", content.get("set")), tuple(seeds), named)
+    _check_settings(file, grid)
     return grid
 
 
-def _settings(given: Any) -> tuple[str, ...]:
+def _check_settings(file: Path, grid: Grid) -> None:
+    """Refuses what `nmt train` would refuse hours later."""
+    for name, settings in grid.experiments.items():
+        try:
+            config = load_config(grid.config, (*grid.common, *settings))
+        except NmtError as error:
+            raise SystemExit(f"{file}: experiments.{name}: {error}") from error
+        if config.data.test is None:
+            raise SystemExit(f"{file}: experiments.{name}: data.test is missing, which a row has a score of.")
+
+
+def _settings(file: Path, key: str, given: Any) -> tuple[str, ...]:
     """A list of settings, which may be missing."""
     if given is not None and not isinstance(given, list):
-        raise TypeError(f"settings are a list, such as [{given}]")
+        raise SystemExit(f"{file}: {key}: must be a list of settings, such as [{given}].")
     return tuple(map(str, given or ()))
 
 
@@ -122,7 +146,7 @@ def run_nmt(args: Sequence[str]) -> str | None:
         SystemExit: when it was stopped, which is no failure.
     """
     print("$ nmt " + " ".join(args), file=sys.stderr, flush=True)
-    process = subprocess.Popen([*NMT, *args], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*NMT, *args], stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
     last = ""
     assert process.stderr is not None
     try:
@@ -183,7 +207,11 @@ def table(rows: Sequence[Row]) -> str:
             lines.append(
                 "| " + " | ".join([f"{name}: {scored[0].settings or 'as it is'}", seeds, *counts, *scores]) + " |"
             )
-        lines += [f"| {name}: {row.settings} | {row.seed} | failed: {row.note} | | | | |" for row in own if not row.dev]
+        lines += [
+            f"| {name}: {row.settings or 'as it is'} | {row.seed} | failed: {row.note} | | | | |"
+            for row in own
+            if not row.dev
+        ]
     return "\n".join(lines)
 
 
@@ -208,9 +236,28 @@ def main(args: Sequence[str] | None = None, run: Run = run_nmt) -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         for seed in grid.seeds:
             for name in grid.experiments:
-                if not any((row.name, row.seed) == (name, seed) for row in read_rows(rows_file)):
+                if _is_missing(grid, name, seed, read_rows(rows_file), rows_file):
                     append_row(rows_file, experiment(grid, name, seed, options.out, run))
-    print(table(read_rows(rows_file)))
+    print(table(rows := read_rows(rows_file)))
+    done = {(row.name, row.seed) for row in rows if row.dev}
+    if not options.table and any((name, seed) not in done for name in grid.experiments for seed in grid.seeds):
+        raise SystemExit(1)
+
+
+def _is_missing(grid: Grid, name: str, seed: int, rows: Sequence[Row], rows_file: Path) -> bool:
+    """Whether an experiment has no scores yet.
+
+    Raises:
+        SystemExit: when it has some of other settings.
+    """
+    scored = [row for row in rows if (row.name, row.seed) == (name, seed) and row.dev]
+    for row in scored:
+        if row.settings != " ".join(grid.experiments[name]):
+            raise SystemExit(
+                f"{rows_file}: {name}, seed {seed}, has scores of other settings ({row.settings or 'none'}). Give the "
+                "experiment another name, or the grid another --out."
+            )
+    return not scored
 
 
 if __name__ == "__main__":
