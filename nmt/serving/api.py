@@ -13,6 +13,8 @@ from nmt.attention_page import AttendedSentence
 from nmt.data.text import read_blocks
 from nmt.translations import Translation, word_alignment
 
+MOST = 1000  # of a beam, whatever the server's limit: no message has to repeat a number of thousands of digits
+
 Units = Literal["words", "pieces"]
 
 
@@ -24,10 +26,10 @@ class TranslateRequest(_Message):
     """Text to translate, and how."""
 
     text: Annotated[str | list[str], Field(description="Lines of text, or a list of sentences.")]
-    n_best: Annotated[int, Field(ge=1, strict=True, description="Translations a sentence.")] = 1
-    beam: Annotated[int | None, Field(ge=1, strict=True, description="Hypotheses kept; by default the server's.")] = (
-        None
-    )
+    n_best: Annotated[int, Field(ge=1, le=MOST, strict=True, description="Translations a sentence.")] = 1
+    beam: Annotated[
+        int | None, Field(ge=1, le=MOST, strict=True, description="Hypotheses kept; by default the server's.")
+    ] = None
     weights: Annotated[Units | None, Field(description="Of words or of pieces, the attention weights too.")] = None
 
     def lines(self) -> list[str]:

@@ -12,7 +12,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from nmt import __version__
 from nmt.config import search_with
@@ -147,9 +146,9 @@ def create_app(service: Service, hosts: Sequence[str]) -> FastAPI:
             "auto_configure": False,
         },
     )
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     app.add_middleware(
         Guard,
+        hosts=hosts,
         metrics=service.metrics,
         paths=PATHS,
         most_bytes=service.limits.body_bytes,
@@ -175,8 +174,7 @@ def _add_errors(app: FastAPI) -> None:
         if any(problem["type"] == "json_invalid" for problem in problems):
             return JSONResponse({"error": "The body is not JSON."}, 400)
         if any(problem["loc"] == ("body",) for problem in problems):
-            told = 'Send a JSON object such as {"text": "…"} with Content-Type: application/json.'
-            return JSONResponse({"error": told}, 422)
+            return JSONResponse({"error": 'Send a JSON object such as {"text": "…"}.'}, 422)
         return JSONResponse({"error": " ".join(dict.fromkeys(map(_problem, problems)))}, 422)
 
 
@@ -186,7 +184,7 @@ def _problem(problem: Any) -> str:
     name = names[0] if names else "body"
     if name == "text":
         return "text: must be a text, or a list of texts, in Unicode."
-    return f"{name}: {problem['msg']}."
+    return f"{name[:50]}: {problem['msg']}."
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
@@ -232,7 +230,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 def _add_translation(app: FastAPI, service: Service) -> None:
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorAnswer, "description": HTTPStatus(status).phrase}
-        for status in (400, 408, 413, 422, 500, 503, 504)
+        for status in (400, 408, 413, 415, 422, 500, 503, 504)
     }
 
     @app.post("/translate", response_model=TranslateAnswer, responses=errors)

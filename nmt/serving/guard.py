@@ -1,10 +1,13 @@
-"""What stands around every request: its size and time, the headers of its answer, the count, and what goes wrong."""
+"""What stands around every request: whom it asks, its kind, size and time, the headers of its answer, the count, and
+what goes wrong.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -26,6 +29,7 @@ HEADERS = (
     (b"cache-control", b"no-store"),
 )
 
+_HOST = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*))(?::\d*)?")  # a name or [IPv6 address], with a port or without
 _CLOSE = {"connection": "close"}  # where a body is not read, the connection is of no further use
 
 
@@ -34,6 +38,7 @@ class Guard:
 
     Args:
         app: what answers.
+        hosts: names and addresses that requests may ask for; `*` for any.
         metrics: counts the answers.
         paths: those that are counted by name.
         most_bytes: of a body; a longer one is refused before it is read, or once it has become too long.
@@ -45,6 +50,7 @@ class Guard:
         self,
         app: App,
         *,
+        hosts: Sequence[str],
         metrics: Metrics,
         paths: frozenset[str],
         most_bytes: int,
@@ -52,6 +58,7 @@ class Guard:
         report: Callable[[Exception], None],
     ) -> None:
         self.app, self.metrics, self.paths = app, metrics, paths
+        self.hosts = list(dict.fromkeys(host.lower().strip("[]") for host in hosts))
         self.most_bytes, self.seconds, self.report = most_bytes, seconds, report
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -84,11 +91,30 @@ class Guard:
             self.metrics.request(path, status, time.monotonic() - started)
 
     def _refused(self, scope: Message) -> JSONResponse | None:
-        """The answer to a request that says itself that it is too large."""
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not length.isdigit() or int(length) <= self.most_bytes:
-            return None
-        return JSONResponse({"error": self._too_large()}, 413, headers=_CLOSE)
+        """The answer to a request whose headers tell that it is none for this server."""
+        headers: dict[bytes, bytes] = {name: value for name, value in scope["headers"]}
+        if not self._is_asked(headers.get(b"host", b"").decode("latin-1")):
+            told = (
+                f"This server was asked for by a name that is not its own. It answers to {', '.join(self.hosts)}; "
+                "for another name start it with --host NAME."
+            )
+            return JSONResponse({"error": told}, 400, headers=_CLOSE)
+        # A page of another site can send any other kind of content without the browser's asking about it.
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != b"application/json":
+            told = 'Send a JSON object such as {"text": "…"} with Content-Type: application/json.'
+            return JSONResponse({"error": told}, 415, headers=_CLOSE)
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.most_bytes:
+            return JSONResponse({"error": self._too_large()}, 413, headers=_CLOSE)
+        return None
+
+    def _is_asked(self, host: str) -> bool:
+        """Whether a Host header means this server."""
+        if "*" in self.hosts:
+            return True
+        parts = _HOST.fullmatch(host.strip())
+        return parts is not None and (parts[1] or parts[2] or "").lower() in self.hosts
 
     def _too_large(self) -> str:
         return f"The request is larger than {self.most_bytes:,} bytes. Send less text at a time."

@@ -83,7 +83,7 @@ def run_server(
         NmtError: if another program has taken the port since.
     """
     loopback = is_loopback(bound)
-    names = {"localhost", "127.0.0.1", "::1", "[::1]", host.lower(), bound.getsockname()[0]}
+    names = {"localhost", "127.0.0.1", "::1", host.lower(), bound.getsockname()[0]}
     service = Service(served, limits, lambda error: reporter.warning(_told(error)))
     config = uvicorn.Config(
         create_app(service, sorted(names) if loopback else ["*"]),

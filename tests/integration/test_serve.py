@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -21,6 +23,7 @@ from test_serve_app import SMALL, served
 from tiny import nmt
 
 from nmt.cli import main
+from nmt.cli.serving import INSTALL
 
 LINES = [
     "the red dog sees the cat.",
@@ -82,6 +85,18 @@ def test_many_clients_at_once_each_get_the_translation_of_their_sentence(site: S
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("evil.example", 400), ("localhost.evil.example", 400), ("[::1", 400), ("localhost:{}", 200), ("[::1]:{}", 200)],
+)
+def test_on_loopback_only_its_names_are_answered(site: Server, host: str, status: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+    connection.request("GET", "/health", headers={"Host": host.format(site.port)})
+    answer = connection.getresponse()
+    assert (answer.status, [*json.loads(answer.read())]) == (status, ["status" if status == 200 else "error"])
+    connection.close()
 
 
 # --- the end --------------------------------------------------------------------------------------------------------
@@ -181,7 +196,14 @@ def test_without_its_packages_the_command_says_how_to_get_them(
         __import__("sys").modules, "nmt.serving.server", None
     )  # what an import of a missing package comes to
     said = refused(capsys, 1, "--run", workplace / "runs/bahdanau")
-    assert said.endswith("which are not installed: pip install fastapi uvicorn")
+    assert said.endswith(f"which are not installed: {INSTALL}")
+
+
+def test_the_packages_are_the_same_wherever_they_are_named() -> None:
+    packages = re.findall('"(.+?)"', INSTALL)
+    root = Path(__file__).parents[2]
+    assert "".join(f'  "{one}",\n' for one in packages) in (root / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"$ {INSTALL}\n" in (root / "README.md").read_text(encoding="utf-8")
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

@@ -190,7 +190,10 @@ def test_a_model_without_attention_gives_no_weights_and_its_page_says_so() -> No
         ({"text": "a", "beam": 1, "n_best": 2}, 422, "n_best: 2 translations need a beam of 2 or more."),
         ({"text": "a" * 201}, 413, "text: 201 characters, and at most 200 are translated at a time."),
         ({"text": ["a"] * 6}, 413, "text: 6 lines, and at most 5 are translated at a time."),
-        (["a"], 422, 'Send a JSON object such as {"text": "…"} with Content-Type: application/json.'),
+        ({"text": "a", "n_best": 10**3000}, 422, "n_best: Input should be less than or equal to 1000."),
+        ({"text": "a", "beam": 10**3000}, 422, "beam: Input should be less than or equal to 1000."),
+        ({"text": "a", "n" * 60: 3}, 422, "n" * 50 + ": Extra inputs are not permitted."),
+        (["a"], 422, 'Send a JSON object such as {"text": "…"}.'),
     ],
 )
 def test_a_wrong_request_gets_one_message(site: Site, content: Any, status: int, message: str) -> None:
@@ -199,11 +202,21 @@ def test_a_wrong_request_gets_one_message(site: Site, content: Any, status: int,
 
 def test_what_is_no_json_is_refused(site: Site) -> None:
     assert site.ask(body='{"text"', Content_Type="application/json")[:2] == (400, {"error": "The body is not JSON."})
-    # What a page of another site can send without being asked about it.
-    status, found, _ = site.ask(body='{"text": "a"}', Content_Type="text/plain")
-    assert (status, found["error"][:18]) == (422, "Send a JSON object")
+    digits = '{"text": "a", "beam": 1' + "0" * 5000 + "}"  # more than Python reads
+    with served(Limits(seconds=20)) as large:
+        assert large.ask(body=digits, Content_Type="application/json")[0] == 400
     assert site.ask("/translate")[:2] == (405, {"error": "Method Not Allowed"})
     assert site.ask("/docs")[:2] == (404, {"error": "Not Found"})
+
+
+@pytest.mark.parametrize("kind", [{}, {"Content_Type": "text/plain"}, {"Content_Type": "application/jsonp"}])
+def test_what_a_page_of_another_site_can_send_is_refused(site: Site, kind: dict[str, str]) -> None:
+    before = len(site.model.batches)
+    status, found, _ = site.ask(body='{"text": "a"}', **kind)
+    told = 'Send a JSON object such as {"text": "…"} with Content-Type: application/json.'
+    assert (status, found) == (415, {"error": told})
+    assert len(site.model.batches) == before
+    assert site.ask(body='{"text": "a"}', Content_Type="Application/JSON; charset=utf-8")[0] == 200
 
 
 def received(client: socket.socket) -> bytes:
@@ -237,7 +250,11 @@ def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
 
 
 def test_only_the_hosts_of_the_server_are_answered(site: Site) -> None:
-    assert site.ask("/", Host="evil.example")[0] == 400
+    told = (
+        "This server was asked for by a name that is not its own. It answers to 127.0.0.1; for another name start it "
+        "with --host NAME."
+    )
+    assert site.ask("/", Host="evil.example")[:2] == (400, {"error": told})
     assert site.ask("/", Host=f"127.0.0.1:{site.port}")[0] == 200
 
 
