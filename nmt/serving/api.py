@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nmt.attended import attended_sentence
 from nmt.attention_page import AttendedSentence
+from nmt.data.links import links_of
 from nmt.data.text import read_blocks
 from nmt.translations import Translation, word_alignment
 
@@ -47,7 +48,7 @@ class Weights(_Message):
     """
 
     target: tuple[str, ...]
-    rows: tuple[tuple[int, ...], ...]
+    rows: list[list[int]]
 
 
 class CandidateAnswer(_Message):
@@ -115,7 +116,7 @@ class InfoAnswer(_Message):
 def answer(
     lines: Sequence[str], translations: Sequence[Translation], *, shift: int, weights: Units | None
 ) -> TranslateAnswer:
-    """The answer to a request; `weights` is None for a model without attention."""
+    """The answer to a request; `weights` is None where none were asked for."""
     return TranslateAnswer(
         translations=[
             _translation(line, translation, shift, weights)
@@ -130,17 +131,21 @@ def _translation(line: str, translation: Translation, shift: int, weights: Units
         attended = attended_sentence(0, line, translation, pieces=weights == "pieces")
     candidates = []
     for place, one in enumerate(translation.candidates):
+        heat = None if attended is None else attended.maps[place]
         found = None
-        if attended is not None:
-            heat = attended.maps[place]
+        if heat is not None:
             rows = (heat.weights * 1000).round().astype(int).tolist()
-            found = Weights(target=heat.units, rows=rows)
+            found = Weights.model_construct(target=heat.units, rows=rows)  # checking a million numbers takes seconds
+        if heat is not None and weights == "words" and shift == 0:
+            links = links_of(heat.weights[: len(heat.weights) - (not one.length_limited)], eos=True)
+        else:
+            links = word_alignment(translation, one, shift=shift)
         candidates.append(
             CandidateAnswer(
                 text=one.text,
                 score=one.score,
                 log_prob=one.log_prob,
-                alignment=sorted(word_alignment(translation, one, shift=shift)),
+                alignment=sorted(links),
                 length_limited=one.length_limited,
                 weights=found,
             )

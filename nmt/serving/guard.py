@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -33,16 +34,48 @@ _HOST = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*))(?::\d*)?")  # a name or [IPv6 
 _CLOSE = {"connection": "close"}  # where a body is not read, the connection is of no further use
 
 
+class Requests:
+    """How many requests are here whose answers have not been sent; for the event loop alone."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self._changed = asyncio.Event()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Counts one during the block."""
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+            self._changed.set()
+
+    async def ended(self, seconds: float) -> bool:
+        """Waits until none is here, at most that long; returns whether that came about."""
+        deadline = time.monotonic() + seconds
+        while self.open:
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                return False
+        return True
+
+
 class Guard:
     """Middleware.
+
+    It tells what it stands around until when the answer must be ready: the scope's "deadline", of `time.monotonic`.
 
     Args:
         app: what answers.
         hosts: names and addresses that requests may ask for; `*` for any.
+        requests: knows of each until its answer has been sent.
         metrics: counts the answers.
         paths: those that are counted by name.
         most_bytes: of a body; a longer one is refused before it is read, or once it has become too long.
-        seconds: in which a body must have come.
+        seconds: from a request's first line to its answer; here the body's share of them is kept.
         report: is told of an exception that nobody expected.
     """
 
@@ -51,13 +84,14 @@ class Guard:
         app: App,
         *,
         hosts: Sequence[str],
+        requests: Requests,
         metrics: Metrics,
         paths: frozenset[str],
         most_bytes: int,
         seconds: float,
         report: Callable[[Exception], None],
     ) -> None:
-        self.app, self.metrics, self.paths = app, metrics, paths
+        self.app, self.requests, self.metrics, self.paths = app, requests, metrics, paths
         self.hosts = list(dict.fromkeys(host.lower().strip("[]") for host in hosts))
         self.most_bytes, self.seconds, self.report = most_bytes, seconds, report
 
@@ -66,7 +100,12 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        with self.requests.one():
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         started = time.monotonic()
+        deadline = started + self.seconds
         status = 0
 
         async def guarded_send(message: Message) -> None:
@@ -80,7 +119,12 @@ class Guard:
             if (refusal := self._refused(scope)) is not None:
                 await refusal(scope, receive, guarded_send)
             else:
-                await self.app(scope, self._limited(receive, started + self.seconds), guarded_send)
+                await self.app({**scope, "deadline": deadline}, self._limited(receive, deadline), guarded_send)
+        except asyncio.CancelledError:  # the server ends, and nothing has time any more
+            if not status:
+                failure = JSONResponse({"error": "The server is shutting down."}, 503, headers=_CLOSE)
+                await failure(scope, receive, guarded_send)
+            raise
         except Exception as error:
             self.report(error)
             if not status:

