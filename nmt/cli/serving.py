@@ -78,9 +78,10 @@ def serve(
                       all but the text may be left out
     GET /health, /ready, /metrics (for Prometheus), /info, /openapi.json
 
-    Requests that come together are translated together; the translations are those of nmt translate. There is no
-    password: by default only this machine reaches the server. The first Ctrl-C or SIGTERM answers what is there and
-    ends, the second ends at once.
+    Requests that come together are translated together; the translations are those of nmt translate, whoever else asks,
+    except that a model exported with int8 rounds with one scale a batch: its translations may depend on the others in
+    the batch. There is no password: by default only this machine reaches the server. The first Ctrl-C or SIGTERM
+    answers what is there and ends, the second ends at once.
     """
     chosen = choose_model(
         model, run or [], checkpoint=checkpoint, device=device, int8=int8,

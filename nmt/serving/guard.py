@@ -136,7 +136,7 @@ class Guard:
 
     def _refused(self, scope: Message) -> JSONResponse | None:
         """The answer to a request whose headers tell that it is none for this server."""
-        headers: dict[bytes, bytes] = {name: value for name, value in scope["headers"]}
+        headers: dict[bytes, bytes] = dict(scope["headers"])
         if not self._is_asked(headers.get(b"host", b"").decode("latin-1")):
             told = (
                 f"This server was asked for by a name that is not its own. It answers to {', '.join(self.hosts)}; "

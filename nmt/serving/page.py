@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from nmt.page import embedded_json, escaped, filled, items, policy, resource
 
-
 CHOICES = (1, 3, 5, 10)  # translations a sentence
 
 

@@ -433,7 +433,9 @@ def test_a_server_that_drains_answers_what_it_has_and_is_not_ready(busy: Site) -
 def drained(service: Service, grace: float, client: Callable[[int], None]) -> int:
     """Serves until `client`, in a thread of its own, has sent a signal; returns how many requests were given up."""
     with bind("127.0.0.1", 0) as bound:
-        config = uvicorn.Config(create_app(service, ["127.0.0.1"]), http="h11", ws="none", lifespan="off", log_config=None)
+        config = uvicorn.Config(
+            create_app(service, ["127.0.0.1"]), http="h11", ws="none", lifespan="off", log_config=None
+        )
         bound.listen()
         thread = threading.Thread(target=client, args=(bound.getsockname()[1],))
         try:
