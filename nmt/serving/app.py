@@ -345,9 +345,8 @@ async def _in_time(result: asyncio.Future[T], gone: asyncio.Future[None], deadli
             return result.result()
         if gone.done():
             raise _GoneError
-        raise HTTPException(
-            504, f"No translation within {limits.seconds:g} seconds. Send less text, or try again later."
-        )
+        told = f"No translation within {limits.seconds:g} seconds. Send less text, or try again later."
+        raise HTTPException(504, told)
     finally:
         result.cancel()
 

@@ -108,8 +108,8 @@ def run_server(
     what = f"{unfinished:,} unfinished after {grace:g} s" if unfinished else "all requests answered"
     reporter.info(f"stopped: {what}")
     if unfinished or not service.queue.ended(1.0):
-        # A thread may be inside a batch or an answer. Nothing can break that off, and the interpreter would wait for the
-        # one and end under the other.
+        # A thread may be inside a batch or an answer. Nothing can break that off, and the interpreter would wait for
+        # the one, and end under the other.
         sys.stderr.flush()
         os._exit(0)
 

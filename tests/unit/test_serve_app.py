@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
-import os
 import re
-import signal
 import socket
 import threading
 import time
@@ -22,10 +19,10 @@ import uvicorn
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.serving.api import ModelAnswer, TranslateAnswer, Units, answer
+from nmt.serving.api import ModelAnswer, Units, answer
 from nmt.serving.app import Limits, Served, Service, create_app
 from nmt.serving.page import serve_page
-from nmt.serving.server import _serve, _Server, address_of, bind, is_loopback
+from nmt.serving.server import address_of, bind, is_loopback
 from nmt.translations import Candidate, Translation
 
 SMALL = Limits(characters=200, lines=5, weighted=12, beam=4, waiting=3, seconds=20)
@@ -384,33 +381,6 @@ def test_an_answer_that_takes_too_long_is_a_504() -> None:
         assert len(site.service.queue.submit(["b"], (2, 1)).future.result(10)) == 1
 
 
-def test_building_an_answer_is_in_the_time_of_its_request_and_holds_up_no_other(building: Building) -> None:
-    with served(Limits(seconds=0.5)) as site:
-        assert [status for status, _ in (site.refused({"text": "a"}) for _ in range(3))] == [504] * 3
-        assert site.ask("/health")[0] == 200
-        assert building.began.is_set()
-
-
-class Building:
-    """Answers that are being built until they are let."""
-
-    def __init__(self) -> None:
-        self.let, self.began = threading.Event(), threading.Event()
-
-    def answer(self, *args: Any, **options: Any) -> TranslateAnswer:
-        self.began.set()
-        assert self.let.wait(20)
-        return answer(*args, **options)
-
-
-@pytest.fixture
-def building(monkeypatch: pytest.MonkeyPatch) -> Iterator[Building]:
-    found = Building()
-    monkeypatch.setattr("nmt.serving.app.answer", found.answer)
-    yield found
-    found.let.set()
-
-
 def test_a_failure_of_the_model_is_told_and_the_server_goes_on(site: Site) -> None:
     assert site.refused({"text": "fail"}) == (500, "out of memory")
     assert site.refused({"text": "defect"}) == (500, "An internal error; the server's log has more.")
@@ -428,46 +398,6 @@ def test_a_server_that_drains_answers_what_it_has_and_is_not_ready(busy: Site) -
         assert busy.refused({"text": "late"}) == (503, "The server is shutting down.")
         busy.model.let.set()
     assert found[0][0] == 200
-
-
-def drained(service: Service, grace: float, client: Callable[[int], None]) -> int:
-    """Serves until `client`, in a thread of its own, has sent a signal; returns how many requests were given up."""
-    with bind("127.0.0.1", 0) as bound:
-        config = uvicorn.Config(
-            create_app(service, ["127.0.0.1"]), http="h11", ws="none", lifespan="off", log_config=None
-        )
-        bound.listen()
-        thread = threading.Thread(target=client, args=(bound.getsockname()[1],))
-        try:
-            return asyncio.run(_serve(_Server(config), bound, service, grace, thread.start))
-        finally:
-            thread.join()
-            assert service.queue.ended(10)
-
-
-@pytest.mark.parametrize("grace", [20, 0.2])
-def test_a_signal_waits_for_answers_that_are_being_built_but_not_for_ever(building: Building, grace: float) -> None:
-    model, answers = Shouter(), []  # type: ignore[var-annotated]
-    service = Service(shouting(model), SMALL, lambda error: None)
-
-    def client(port: int) -> None:
-        site = Site(service, port, model, [])
-        with asked(site, "a") as found:
-            assert building.began.wait(10)
-            os.kill(os.getpid(), signal.SIGTERM)
-            if grace > 1:
-                until(lambda: service.draining)
-                assert site.ask("/ready")[:2] == (503, {"status": "shutting down"})
-                assert site.refused({"text": "late"}) == (503, "The server is shutting down.")
-                assert found == [None]  # it is still at work
-                building.let.set()
-        answers.extend(found)
-
-    assert drained(service, grace, client) == (0 if grace > 1 else 1)
-    if grace < 1:
-        assert answers == [(503, {"error": "The server is shutting down."})]
-    else:
-        assert [status for status, _ in answers] == [200]
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
