@@ -75,7 +75,7 @@ def serve(
 
     \b
     POST /translate   {"text": "…" or ["…", …], "n_best": N, "beam": N, "weights": "words" or "pieces"};
-                      all but the text may be left out
+                      all but the text may be left out; weights are given of up to 200 translations
     GET /health, /ready, /metrics (for Prometheus), /info, /openapi.json
 
     Requests that come together are translated together; the translations are those of nmt translate, whoever else asks,
