@@ -5,6 +5,9 @@ after each thousand requests. Ends with 1 if an answer was lost, failed, wrong o
 not end with 0, or if its memory grew by more than `--growth` MiB from the second thousand on. Linux.
 
     python scripts/load_serve.py --run runs/luong --input data/demo/train.en
+    python scripts/load_serve.py --model exports/luong --input data/demo/train.en
+
+A model exported with int8 rounds with one scale a batch, so there some answers may well be "wrong".
 """
 
 from __future__ import annotations
@@ -24,10 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nmt.config import load_config, search_with
+from nmt.cli.loading import choose_model
+from nmt.cli.options import SearchOptions
 from nmt.data.text import read_lines
-from nmt.run_dir import RunDir
-from nmt.translate import Translator
 
 TIE = 1e-4  # of scores: rounding, which differs with the batch, may decide between two that are nearer
 
@@ -50,10 +52,9 @@ class Tally:
         text, score = self.expected[line]
         if entry["text"] == text:
             return "right"
-        if abs(entry["score"] - score) < TIE:
-            return "tied"
-        others = {other for other, _ in self.expected.values()}
-        return "crossed" if entry["text"] in others else "wrong"
+        if any(entry["text"] == other for other, _ in self.expected.values()):
+            return "crossed"  # whatever the score
+        return "tied" if abs(entry["score"] - score) < TIE else "wrong"
 
 
 def resident(pid: int) -> float:
@@ -82,11 +83,12 @@ def client(address: tuple[str, int], lines: list[str], tally: Tally, pid: int) -
                 tally.memory.append(resident(pid))
 
 
-def translated_alone(run: Path, lines: list[str], beam: int | None) -> dict[str, tuple[str, float]]:
+def translated_alone(options: argparse.Namespace, lines: list[str]) -> dict[str, tuple[str, float]]:
     """Return text and score of each line, translated by itself."""
-    opened = RunDir.open(run)
-    search = load_config(str(opened.config)).search
-    translator = Translator.load(opened, search=search_with(search, {"beam_size": beam}) if beam else search)
+    translator = choose_model(
+        options.model, options.run, checkpoint=None, device="auto", int8=options.int8,
+        search=SearchOptions(options.beam, None, None, None), alignments=True,
+    ).load()  # fmt: skip
     found = {}
     for line in lines:
         [one] = translator.translate([line])
@@ -104,16 +106,26 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def load(run: Path, lines: list[str], clients: int, beam: int | None) -> dict[str, Any]:
-    """Serve the run, ask for all lines, end the server; return the figures."""
-    tally = Tally(translated_alone(run, lines, beam))
-    options = ["--beam", str(beam)] if beam else []
-    command = [sys.executable, "-m", "nmt", "serve", "--run", str(run), "--port", "0", *options]
+def arguments(options: argparse.Namespace) -> list[str]:
+    """Return those of `nmt serve`."""
+    models = [("--model", options.model)] if options.model else [("--run", run) for run in options.run]
+    beam = [("--beam", options.beam)] if options.beam else []
+    return [*(str(part) for pair in [*models, *beam] for part in pair), *(["--int8"] if options.int8 else [])]
+
+
+def load(options: argparse.Namespace, lines: list[str]) -> dict[str, Any]:
+    """Serve the model, ask for all lines, end the server; return the figures."""
+    clients = options.clients
+    tally = Tally(translated_alone(options, lines))
+    command = [sys.executable, "-m", "nmt", "serve", "--port", "0", *arguments(options)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         address = next((found for line in server.stderr if (found := re.search(r"http://([\d.]+):(\d+)/", line))), None)
         if address is None:
             raise SystemExit("the server did not start")
+        said: list[str] = []
+        reader = threading.Thread(target=said.extend, args=(server.stderr,))  # at once, so that the server never waits
+        reader.start()
         memory = resident(server.pid)
         where = address[1], int(address[2])
         threads = [
@@ -127,7 +139,7 @@ def load(run: Path, lines: list[str], clients: int, beam: int | None) -> dict[st
             thread.join()
         wall = time.perf_counter() - started
         server.send_signal(signal.SIGTERM)
-        said = server.stderr.read().strip()
+        reader.join()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "requests": len(tally.seconds),
@@ -139,14 +151,17 @@ def load(run: Path, lines: list[str], clients: int, beam: int | None) -> dict[st
         "wall_s": round(wall, 1),
         "memory_mib": {"start": memory, "each_thousand": tally.memory},
         "exit_code": server.returncode,
-        "last_words": said,
+        "last_words": "".join(said).strip(),
     }
 
 
 def main() -> int:
     """Run the load, print the figures, and judge them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--run", type=Path, required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run", type=Path, action="append", default=[], help="several are an ensemble")
+    which.add_argument("--model", type=Path, help="an exported one")
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--input", type=Path, required=True, help="sentences, one a line")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=64)
@@ -156,7 +171,7 @@ def main() -> int:
     distinct = list(dict.fromkeys(line for line in read_lines(given.input) if line.strip()))[: given.requests]
     if len(distinct) < given.requests:
         raise SystemExit(f"{given.input} has only {len(distinct)} different sentences")
-    found = load(given.run, distinct, given.clients, given.beam)
+    found = load(given, distinct)
     print(json.dumps(found, indent=2))
     later = found["memory_mib"]["each_thousand"][1:]
     flat = not later or max(later) - later[0] <= given.growth

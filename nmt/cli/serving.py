@@ -26,6 +26,8 @@ from nmt.errors import NmtError
 if TYPE_CHECKING:
     from nmt.serving.app import Served
 
+INSTALL = 'pip install "fastapi>=0.162.5" "uvicorn>=0.54"'  # the extra `serve` in pyproject.toml says the same
+
 HostOption = Annotated[str, typer.Option("--host", metavar="NAME", help="Address to listen at.")]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 is any free one.")]
 CharactersOption = Annotated[int, typer.Option("--max-chars", min=1, metavar="N", help="Characters of a request.")]
@@ -41,7 +43,10 @@ GraceOption = Annotated[
 ]
 
 
-@app.command(short_help="Serve a model: a page to translate on, and JSON over HTTP.")
+@app.command(
+    short_help="Serve a model: a page to translate on, and JSON over HTTP.",
+    epilog=f"Takes two packages more: {INSTALL}",
+)
 def serve(
     run: RunsOption = None,
     model: ModelOption = None,
@@ -70,12 +75,13 @@ def serve(
 
     \b
     POST /translate   {"text": "…" or ["…", …], "n_best": N, "beam": N, "weights": "words" or "pieces"};
-                      all but the text may be left out
+                      all but the text may be left out; weights are given of up to 200 translations
     GET /health, /ready, /metrics (for Prometheus), /info, /openapi.json
 
-    Requests that come together are translated together; the translations are those of nmt translate. There is no
-    password: by default only this machine reaches the server. The first Ctrl-C or SIGTERM answers what is there and
-    ends, the second ends at once. Takes two packages more: pip install fastapi uvicorn.
+    Requests that come together are translated together; the translations are those of nmt translate, whoever else asks,
+    except that a model exported with int8 rounds with one scale a batch: its translations may depend on the others in
+    the batch. There is no password: by default only this machine reaches the server. The first Ctrl-C or SIGTERM
+    answers what is there and ends, the second ends at once.
     """
     chosen = choose_model(
         model, run or [], checkpoint=checkpoint, device=device, int8=int8,
@@ -84,9 +90,7 @@ def serve(
     try:
         from nmt.serving.server import bind, run_server
     except ImportError as error:
-        raise NmtError(
-            "nmt serve needs FastAPI and uvicorn, which are not installed: pip install fastapi uvicorn"
-        ) from error
+        raise NmtError(f"nmt serve needs FastAPI and uvicorn, which are not installed: {INSTALL}") from error
     from nmt.console import ConsoleReporter
     from nmt.serving.app import Limits
 

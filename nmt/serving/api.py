@@ -10,8 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nmt.attended import attended_sentence
 from nmt.attention_page import AttendedSentence
+from nmt.data.links import links_of
 from nmt.data.text import read_blocks
 from nmt.translations import Translation, word_alignment
+
+MOST = 1000  # of a beam, whatever the server's limit: no message has to repeat a number of thousands of digits
 
 Units = Literal["words", "pieces"]
 
@@ -24,10 +27,10 @@ class TranslateRequest(_Message):
     """Text to translate, and how."""
 
     text: Annotated[str | list[str], Field(description="Lines of text, or a list of sentences.")]
-    n_best: Annotated[int, Field(ge=1, strict=True, description="Translations a sentence.")] = 1
-    beam: Annotated[int | None, Field(ge=1, strict=True, description="Hypotheses kept; by default the server's.")] = (
-        None
-    )
+    n_best: Annotated[int, Field(ge=1, le=MOST, strict=True, description="Translations a sentence.")] = 1
+    beam: Annotated[
+        int | None, Field(ge=1, le=MOST, strict=True, description="Hypotheses kept; by default the server's.")
+    ] = None
     weights: Annotated[Units | None, Field(description="Of words or of pieces, the attention weights too.")] = None
 
     def lines(self) -> list[str]:
@@ -45,7 +48,7 @@ class Weights(_Message):
     """
 
     target: tuple[str, ...]
-    rows: tuple[tuple[int, ...], ...]
+    rows: list[list[int]]
 
 
 class CandidateAnswer(_Message):
@@ -113,7 +116,7 @@ class InfoAnswer(_Message):
 def answer(
     lines: Sequence[str], translations: Sequence[Translation], *, shift: int, weights: Units | None
 ) -> TranslateAnswer:
-    """The answer to a request; `weights` is None for a model without attention."""
+    """The answer to a request; `weights` is None where none were asked for."""
     return TranslateAnswer(
         translations=[
             _translation(line, translation, shift, weights)
@@ -128,17 +131,21 @@ def _translation(line: str, translation: Translation, shift: int, weights: Units
         attended = attended_sentence(0, line, translation, pieces=weights == "pieces")
     candidates = []
     for place, one in enumerate(translation.candidates):
+        heat = None if attended is None else attended.maps[place]
         found = None
-        if attended is not None:
-            heat = attended.maps[place]
+        if heat is not None:
             rows = (heat.weights * 1000).round().astype(int).tolist()
-            found = Weights(target=heat.units, rows=rows)
+            found = Weights.model_construct(target=heat.units, rows=rows)  # checking a million numbers takes seconds
+        if heat is not None and weights == "words" and shift == 0:
+            links = links_of(heat.weights[: len(heat.weights) - (not one.length_limited)], eos=True)
+        else:
+            links = word_alignment(translation, one, shift=shift)
         candidates.append(
             CandidateAnswer(
                 text=one.text,
                 score=one.score,
                 log_prob=one.log_prob,
-                alignment=sorted(word_alignment(translation, one, shift=shift)),
+                alignment=sorted(links),
                 length_limited=one.length_limited,
                 weights=found,
             )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from nmt import __version__
 from nmt.config import search_with
@@ -24,18 +25,20 @@ from nmt.serving.api import (
     StateAnswer,
     TranslateAnswer,
     TranslateRequest,
+    Units,
     answer,
 )
-from nmt.serving.guard import Guard
+from nmt.serving.guard import Guard, Requests
 from nmt.serving.metrics import CONTENT_TYPE, Metrics
 from nmt.serving.page import serve_page
-from nmt.serving.queue import BatchQueue, Job, QueueClosedError, QueueFullError, TranslationFailedError
+from nmt.serving.queue import BatchQueue, QueueClosedError, QueueFullError, TranslationFailedError
 from nmt.translations import LineTranslator, Translation
 
 PATHS = frozenset({"/", "/translate", "/health", "/ready", "/metrics", "/info", "/openapi.json"})
 CHARACTERS_A_PIECE = 4  # about: what goes into a batch is cut to its tokens by the translator itself
 GONE = 499  # the client has; nobody reads this status but the metrics
 
+T = TypeVar("T")
 Search = tuple[int, int]  # beam and n-best: sentences with the same ones share a batch
 
 
@@ -43,12 +46,14 @@ Search = tuple[int, int]  # beam and n-best: sentences with the same ones share 
 class Limits:
     """What one request may ask for, and how much may wait.
 
-    `characters` and `lines` are those of a request, `waiting` sentences may be in the queue, `seconds` may pass from a
-    request to its answer; `batch_tokens` is that of the translator.
+    `characters` and `lines` are those of a request, `weighted` its translations, n-best of all lines, that may have
+    weights; `waiting` sentences may be in the queue, `seconds` may pass from a request's coming to its answer;
+    `batch_tokens` is that of the translator.
     """
 
     characters: int = 10_000
     lines: int = 100
+    weighted: int = 200
     beam: int = 20
     waiting: int = 1000
     seconds: float = 60.0
@@ -80,7 +85,9 @@ class Service:
 
     def __init__(self, served: Served, limits: Limits, report: Callable[[Exception], None]) -> None:
         self.served, self.limits, self.report = served, limits, report
-        self.metrics = Metrics()
+        self.metrics, self.requests = Metrics(), Requests()
+        # Answers are built beside the event loop: many lines with weights take a while, in which others are answered.
+        self.builders = ThreadPoolExecutor(2, thread_name_prefix="answering")
         self.draining = False
         self.queue: BatchQueue[Search, Translation] = BatchQueue(
             self._translate,
@@ -147,9 +154,10 @@ def create_app(service: Service, hosts: Sequence[str]) -> FastAPI:
             "auto_configure": False,
         },
     )
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     app.add_middleware(
         Guard,
+        hosts=hosts,
+        requests=service.requests,
         metrics=service.metrics,
         paths=PATHS,
         most_bytes=service.limits.body_bytes,
@@ -175,8 +183,7 @@ def _add_errors(app: FastAPI) -> None:
         if any(problem["type"] == "json_invalid" for problem in problems):
             return JSONResponse({"error": "The body is not JSON."}, 400)
         if any(problem["loc"] == ("body",) for problem in problems):
-            told = 'Send a JSON object such as {"text": "…"} with Content-Type: application/json.'
-            return JSONResponse({"error": told}, 422)
+            return JSONResponse({"error": 'Send a JSON object such as {"text": "…"}.'}, 422)
         return JSONResponse({"error": " ".join(dict.fromkeys(map(_problem, problems)))}, 422)
 
 
@@ -186,13 +193,14 @@ def _problem(problem: Any) -> str:
     name = names[0] if names else "body"
     if name == "text":
         return "text: must be a text, or a list of texts, in Unicode."
-    return f"{name}: {problem['msg']}."
+    return f"{name[:50]}: {problem['msg']}."
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
     """Adds what tells how the server is."""
     served, limits = service.served, service.limits
-    page, policy = serve_page(served.src_lang, served.tgt_lang, [model.name for model in served.models], served.attends)
+    names, beam = [model.name for model in served.models], served.translator.search.beam_size
+    page, policy = serve_page(served.src_lang, served.tgt_lang, names, attends=served.attends, beam=beam)
 
     @app.get("/", include_in_schema=False)
     async def show_page() -> Response:
@@ -223,6 +231,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
             limits={
                 "characters": limits.characters,
                 "lines": limits.lines,
+                "weighted": limits.weighted,
                 "beam": max(limits.beam, served.translator.search.beam_size),
                 "seconds": limits.seconds,
             },
@@ -232,7 +241,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 def _add_translation(app: FastAPI, service: Service) -> None:
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorAnswer, "description": HTTPStatus(status).phrase}
-        for status in (400, 408, 413, 422, 500, 503, 504)
+        for status in (400, 408, 413, 415, 422, 500, 503, 504)
     }
 
     @app.post("/translate", response_model=TranslateAnswer, responses=errors)
@@ -240,25 +249,34 @@ def _add_translation(app: FastAPI, service: Service) -> None:
         """Translates sentences; the results are those of `nmt translate`."""
         lines = _checked_lines(wanted, service.limits)
         search = service.search(wanted)
+        _check_weights(wanted, service, len(lines))
+        gone = asyncio.create_task(_disconnected(request))
         try:
-            job = service.queue.submit(lines, search)
-        except QueueFullError as error:
-            raise HTTPException(503, str(error), {"retry-after": str(error.retry_after)}) from None
-        except QueueClosedError as error:
-            raise _closing(error) from None
-        translations = await _translations(request, service, job)
-        if translations is None:
+            found = await _answer(service, lines, search, wanted.weights, gone, request.scope["deadline"])
+        except _GoneError:
             return Response(status_code=GONE)
-        shift, weights = service.served.translator.alignment_shift, wanted.weights if service.served.attends else None
-        # In a thread of its own: many lines with weights take a while, in which others are to be answered.
-        found = await asyncio.to_thread(
-            lambda: answer(lines, translations, shift=shift, weights=weights).model_dump_json(exclude_none=True)
-        )
+        finally:
+            gone.cancel()
         return Response(found, media_type="application/json")
 
 
 def _closing(error: QueueClosedError) -> HTTPException:
     return HTTPException(503, str(error), {"retry-after": "5", "connection": "close"})
+
+
+def _check_weights(wanted: TranslateRequest, service: Service, lines: int) -> None:
+    """Refuses weights that a model does not have, or too many of them."""
+    if wanted.weights is None:
+        return
+    if not service.served.attends:
+        raise HTTPException(422, "weights: this model has no attention; leave them out.")
+    translations, most = lines * wanted.n_best, service.limits.weighted
+    if translations > most:
+        raise HTTPException(
+            413,
+            f"weights: {lines:,} lines with {wanted.n_best} translations each are {translations:,}, and at most "
+            f"{most:,} have their weights given at a time. Send fewer lines, or ask for fewer translations.",
+        )
 
 
 def _checked_lines(wanted: TranslateRequest, limits: Limits) -> list[str]:
@@ -279,35 +297,58 @@ def _checked_lines(wanted: TranslateRequest, limits: Limits) -> list[str]:
     return lines
 
 
-async def _translations(
-    request: Request, service: Service, job: Job[Search, Translation]
-) -> Sequence[Translation] | None:
-    """Waits for a request's translations; None if the client has gone.
+class _GoneError(Exception):
+    """The client has gone."""
+
+
+async def _answer(
+    service: Service,
+    lines: Sequence[str],
+    search: Search,
+    weights: Units | None,
+    gone: asyncio.Future[None],
+    deadline: float,
+) -> str:
+    """Has lines translated and the answer built.
 
     Raises:
-        HTTPException: if they have not come in time, or not at all.
+        HTTPException: if it is not there at the deadline, or there is none.
+        _GoneError: if `gone` is done before.
     """
-    result: asyncio.Future[Sequence[Translation]] = asyncio.wrap_future(job.future)
-    gone = asyncio.create_task(_disconnected(request))
-    either: set[asyncio.Future[Any]] = {result, gone}
     try:
-        await asyncio.wait(either, timeout=service.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
-        if result.done():
-            return result.result()
-        if gone.done():
-            return None
-        raise HTTPException(
-            504, f"No translation within {service.limits.seconds:g} seconds. Send less text, or try again later."
+        job = service.queue.submit(lines, search)
+        try:
+            translations = await _in_time(asyncio.wrap_future(job.future), gone, deadline, service.limits)
+        finally:
+            if not job.future.done() or job.future.cancelled():
+                service.queue.abandon(job)
+        shift = service.served.translator.alignment_shift
+        built = service.builders.submit(
+            lambda: answer(lines, translations, shift=shift, weights=weights).model_dump_json(exclude_none=True)
         )
+        return await _in_time(asyncio.wrap_future(built), gone, deadline, service.limits)
+    except QueueFullError as error:
+        raise HTTPException(503, str(error), {"retry-after": str(error.retry_after)}) from None
     except QueueClosedError as error:
         raise _closing(error) from None
     except TranslationFailedError as error:
         raise HTTPException(500, str(error)) from None
+
+
+async def _in_time(result: asyncio.Future[T], gone: asyncio.Future[None], deadline: float, limits: Limits) -> T:
+    """Waits for a result; if it does not come, or nobody wants it any more, it is cancelled."""
+    either: set[asyncio.Future[Any]] = {result, gone}
+    try:
+        timeout = max(0.0, deadline - time.monotonic())
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        if gone.done():
+            raise _GoneError
+        told = f"No translation within {limits.seconds:g} seconds. Send less text, or try again later."
+        raise HTTPException(504, told)
     finally:
-        gone.cancel()
-        if not result.done():
-            result.cancel()
-            service.queue.abandon(job)
+        result.cancel()
 
 
 async def _disconnected(request: Request) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 from nmt.page import embedded_json, escaped, filled, items, policy, resource
 
+CHOICES = (1, 3, 5, 10)  # translations a sentence
 
-def serve_page(src_lang: str, tgt_lang: str, models: Sequence[str], attends: bool) -> tuple[str, str]:
-    """Returns the page and its Content-Security-Policy."""
+
+def serve_page(src_lang: str, tgt_lang: str, models: Sequence[str], *, attends: bool, beam: int) -> tuple[str, str]:
+    """Returns the page and its Content-Security-Policy. It offers no more translations than the beam has."""
     style = resource("attention_card.css") + resource("serving/page.css")
     script = resource("attention_card.js") + "\n" + resource("serving/page.js")
     allowed = policy(style, script, connects=True)
@@ -20,6 +22,7 @@ def serve_page(src_lang: str, tgt_lang: str, models: Sequence[str], attends: boo
         "title": escaped(f"{src_lang} → {tgt_lang}"),
         "facts": items([*models, "without attention"] if not attends else models),
         "reading": resource("serving/attention.html") if attends else resource("serving/plain.html"),
+        "choices": _choices(beam),
         "src": escaped(_tag(src_lang)),
         "style": style,
         "script": script,
@@ -31,3 +34,10 @@ def serve_page(src_lang: str, tgt_lang: str, models: Sequence[str], attends: boo
 def _tag(language: str) -> str:
     """The language's code as HTML has it."""
     return language.replace("_", "-")
+
+
+def _choices(beam: int) -> str:
+    """Numbers of translations to choose from; one up to five is chosen."""
+    offered = sorted({min(choice, beam) for choice in CHOICES})
+    chosen = max(choice for choice in offered if choice <= 5)
+    return "".join(f"<option{' selected' if choice == chosen else ''}>{choice}</option>" for choice in offered)

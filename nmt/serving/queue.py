@@ -132,11 +132,6 @@ class BatchQueue(Generic[K, T]):
             self._closed = True
             self._changed.notify_all()
 
-    def drained(self, seconds: float) -> bool:
-        """Waits until nothing waits or runs, at most that long; returns whether that came about."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._jobs and not self._running, seconds)
-
     def abort(self) -> int:
         """Gives up what waits and runs: each request gets a QueueClosedError. Returns how many those were."""
         self.close()

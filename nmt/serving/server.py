@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import math
 import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +27,7 @@ from nmt.reporting import Reporter
 from nmt.serving.app import Limits, Served, Service, create_app
 
 CONNECTIONS = 1000  # at once; more are answered with 503
-CLOSING_SECONDS = 5  # for clients to take the answers that are ready for them
+CLOSING_SECONDS = 1  # at least, so that after the grace those whose requests are given up can be told
 _REASONS = {
     errno.EADDRINUSE: "another program listens there. Choose another port with --port, or 0 for any free one",
     errno.EACCES: "this user may not listen there. Choose a port from 1024 on with --port",
@@ -83,13 +85,12 @@ def run_server(
         NmtError: if another program has taken the port since.
     """
     loopback = is_loopback(bound)
-    names = {"localhost", "127.0.0.1", "::1", "[::1]", host.lower(), bound.getsockname()[0]}
+    names = {"localhost", "127.0.0.1", "::1", host.lower(), bound.getsockname()[0]}
     service = Service(served, limits, lambda error: reporter.warning(_told(error)))
     config = uvicorn.Config(
         create_app(service, sorted(names) if loopback else ["*"]),
         loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, log_level="critical", access_log=False,
         server_header=False, proxy_headers=False, limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=CLOSING_SECONDS,
     )  # fmt: skip
     try:
         bound.listen(config.backlog)
@@ -106,8 +107,9 @@ def run_server(
     unfinished = asyncio.run(_serve(_Server(config), bound, service, grace, ready))
     what = f"{unfinished:,} unfinished after {grace:g} s" if unfinished else "all requests answered"
     reporter.info(f"stopped: {what}")
-    if not service.queue.ended(1.0):
-        # The thread is inside a batch, which nothing can break off, and must not run into the interpreter's end.
+    if unfinished or not service.queue.ended(1.0):
+        # A thread may be inside a batch or an answer. Nothing can break that off, and the interpreter would wait for
+        # the one, and end under the other.
         sys.stderr.flush()
         os._exit(0)
 
@@ -134,8 +136,13 @@ async def _serve(
         stopped = asyncio.create_task(stop.wait())
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
         service.drain()
-        drained = await asyncio.to_thread(service.queue.drained, grace)
-        unfinished = 0 if drained else service.queue.abort()
+        deadline = time.monotonic() + grace
+        unfinished = 0
+        if not await service.requests.ended(grace):
+            unfinished = service.requests.open
+            service.queue.abort()
+        # What is left of the grace is for clients to take the answers that are on their way.
+        server.config.timeout_graceful_shutdown = max(CLOSING_SECONDS, math.ceil(deadline - time.monotonic()))
         server.should_exit = True
         await running
     return unfinished

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -18,12 +19,13 @@ import uvicorn
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.serving.api import ModelAnswer
+from nmt.serving.api import ModelAnswer, Units, answer
 from nmt.serving.app import Limits, Served, Service, create_app
+from nmt.serving.page import serve_page
 from nmt.serving.server import address_of, bind, is_loopback
 from nmt.translations import Candidate, Translation
 
-SMALL = Limits(characters=200, lines=5, beam=4, waiting=3, seconds=20)
+SMALL = Limits(characters=200, lines=5, weighted=12, beam=4, waiting=3, seconds=20)
 NOWHERE = Translation((Candidate("", (), 0.0, 0.0, False, None),), (), False)
 
 
@@ -99,11 +101,14 @@ class Site:
         return next((line.rpartition(" ")[2] for line in lines if line.startswith(f"{sample} ")), None)
 
 
+def shouting(model: Shouter, kind: str = "luong") -> Served:
+    return Served(model, "en", "ar", (ModelAnswer(name="small", kind=kind, step=7),))  # type: ignore[arg-type]
+
+
 @contextmanager
 def served(limits: Limits = SMALL, kind: str = "luong") -> Iterator[Site]:
     model, reported = Shouter(), []  # type: ignore[var-annotated]
-    what = Served(model, "en", "ar", (ModelAnswer(name="small", kind=kind, step=7),))  # type: ignore[arg-type]
-    service = Service(what, limits, reported.append)
+    service = Service(shouting(model, kind), limits, reported.append)
     app = create_app(service, ["127.0.0.1"])
     config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     server, bound = uvicorn.Server(config), bind("127.0.0.1", 0)
@@ -163,12 +168,37 @@ def test_a_beam_of_its_own_is_searched_with(site: Site) -> None:
     assert [entry["text"] for entry in found] == ["A beam 4"]
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("limited", [False, True])
+def test_alignments_are_the_same_with_weights_and_without(shift: int, limited: bool) -> None:
+    weights = np.random.default_rng(7).dirichlet(np.ones(6), size=8)[: 7 if limited else 8]
+    weights[2] = 0
+    words = 0, 0, 1, 2, 2, 3, 4
+    one = Candidate("a b c d e", tuple("abcdefg"), -1.0, -2.0, limited, weights, words)
+    whole = Translation((one,), tuple("vwxyz"), False, (0, 1, 1, 2, 2))
+    units: list[Units | None] = [None, "words", "pieces"]
+    found = [answer(["v w x"], [whole], shift=shift, weights=unit).translations[0].alignment for unit in units]
+    assert found[0]
+    assert found == [found[0]] * 3
+
+
 def test_a_model_without_attention_gives_no_weights_and_its_page_says_so() -> None:
     with served(kind="none") as site:
-        [entry] = site.ask(content={"text": "a", "weights": "words"})[1]["translations"]
-        assert (entry["alignment"], "source" in entry, "weights" in entry["n_best"][0]) == ([], False, False)
+        told = "weights: this model has no attention; leave them out."
+        assert site.refused({"text": "a", "weights": "words"}) == (422, told)
+        assert site.ask(content={"text": "a"})[1]["translations"][0]["alignment"] == []
         assert site.ask("/info")[1]["attention"] is False
         assert "no attention" in site.ask("/")[1]
+
+
+@pytest.mark.parametrize(
+    ("beam", "choices"),
+    [(1, ["1*"]), (2, ["1", "2*"]), (5, ["1", "3", "5*"]), (8, ["1", "3", "5*", "8"]), (12, ["1", "3", "5*", "10"])],
+)
+def test_the_page_offers_no_more_translations_than_the_beam_has(beam: int, choices: list[str]) -> None:
+    page, _ = serve_page("en", "ar", ["small"], attends=True, beam=beam)
+    found = re.findall(r"<option( selected)?>(\d+)</option>", page)
+    assert [number + "*" * bool(selected) for selected, number in found] == choices
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -190,7 +220,16 @@ def test_a_model_without_attention_gives_no_weights_and_its_page_says_so() -> No
         ({"text": "a", "beam": 1, "n_best": 2}, 422, "n_best: 2 translations need a beam of 2 or more."),
         ({"text": "a" * 201}, 413, "text: 201 characters, and at most 200 are translated at a time."),
         ({"text": ["a"] * 6}, 413, "text: 6 lines, and at most 5 are translated at a time."),
-        (["a"], 422, 'Send a JSON object such as {"text": "…"} with Content-Type: application/json.'),
+        ({"text": "a", "n_best": 10**3000}, 422, "n_best: Input should be less than or equal to 1000."),
+        ({"text": "a", "beam": 10**3000}, 422, "beam: Input should be less than or equal to 1000."),
+        ({"text": "a", "n" * 60: 3}, 422, "n" * 50 + ": Extra inputs are not permitted."),
+        (
+            {"text": ["a"] * 4, "n_best": 4, "weights": "words"},
+            413,
+            "weights: 4 lines with 4 translations each are 16, and at most 12 have their weights given at a time. Send "
+            "fewer lines, or ask for fewer translations.",
+        ),
+        (["a"], 422, 'Send a JSON object such as {"text": "…"}.'),
     ],
 )
 def test_a_wrong_request_gets_one_message(site: Site, content: Any, status: int, message: str) -> None:
@@ -199,11 +238,21 @@ def test_a_wrong_request_gets_one_message(site: Site, content: Any, status: int,
 
 def test_what_is_no_json_is_refused(site: Site) -> None:
     assert site.ask(body='{"text"', Content_Type="application/json")[:2] == (400, {"error": "The body is not JSON."})
-    # What a page of another site can send without being asked about it.
-    status, found, _ = site.ask(body='{"text": "a"}', Content_Type="text/plain")
-    assert (status, found["error"][:18]) == (422, "Send a JSON object")
+    digits = '{"text": "a", "beam": 1' + "0" * 5000 + "}"  # more than Python reads
+    with served(Limits(seconds=20)) as large:
+        assert large.ask(body=digits, Content_Type="application/json")[0] == 400
     assert site.ask("/translate")[:2] == (405, {"error": "Method Not Allowed"})
     assert site.ask("/docs")[:2] == (404, {"error": "Not Found"})
+
+
+@pytest.mark.parametrize("kind", [{}, {"Content_Type": "text/plain"}, {"Content_Type": "application/jsonp"}])
+def test_what_a_page_of_another_site_can_send_is_refused(site: Site, kind: dict[str, str]) -> None:
+    before = len(site.model.batches)
+    status, found, _ = site.ask(body='{"text": "a"}', **kind)
+    told = 'Send a JSON object such as {"text": "…"} with Content-Type: application/json.'
+    assert (status, found) == (415, {"error": told})
+    assert len(site.model.batches) == before
+    assert site.ask(body='{"text": "a"}', Content_Type="Application/JSON; charset=utf-8")[0] == 200
 
 
 def received(client: socket.socket) -> bytes:
@@ -236,8 +285,25 @@ def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
         assert received(client).startswith(b"HTTP/1.1 408 ")
 
 
+def test_the_time_of_a_request_counts_from_its_coming() -> None:
+    body = b'{"text": "a"}'
+    head = "POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    with served(Limits(seconds=1.5)) as site, socket.create_connection(("127.0.0.1", site.port), timeout=10) as client:
+        site.model.let.clear()
+        started = time.monotonic()
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:-1])
+        time.sleep(1.2)
+        client.sendall(body[-1:])
+        assert received(client).startswith(b"HTTP/1.1 504 ")
+        assert time.monotonic() - started < 2.6  # and not 1.2 + 1.5
+
+
 def test_only_the_hosts_of_the_server_are_answered(site: Site) -> None:
-    assert site.ask("/", Host="evil.example")[0] == 400
+    told = (
+        "This server was asked for by a name that is not its own. It answers to 127.0.0.1; for another name start it "
+        "with --host NAME."
+    )
+    assert site.ask("/", Host="evil.example")[:2] == (400, {"error": told})
     assert site.ask("/", Host=f"127.0.0.1:{site.port}")[0] == 200
 
 
@@ -307,12 +373,12 @@ def test_a_client_that_goes_leaves_the_queue(busy: Site) -> None:
 
 
 def test_an_answer_that_takes_too_long_is_a_504() -> None:
-    with served(Limits(seconds=0.1)) as site:
+    with served(Limits(seconds=0.5)) as site:
         site.model.let.clear()
         status, error = site.refused({"text": "a"})
-        assert (status, error[:35]) == (504, "No translation within 0.1 seconds. ")
+        assert (status, error[:35]) == (504, "No translation within 0.5 seconds. ")
         site.model.let.set()
-        assert site.ask(content={"text": "a"})[0] == 200
+        assert len(site.service.queue.submit(["b"], (2, 1)).future.result(10)) == 1
 
 
 def test_a_failure_of_the_model_is_told_and_the_server_goes_on(site: Site) -> None:
@@ -342,7 +408,7 @@ def test_info_says_what_is_served(site: Site) -> None:
     assert found["models"] == [{"name": "small", "kind": "luong", "step": 7}]
     assert (found["src_lang"], found["tgt_lang"], found["attention"]) == ("en", "ar", True)
     assert found["search"]["beam_size"] == 2
-    assert found["limits"] == {"characters": 200, "lines": 5, "beam": 4, "seconds": 20}
+    assert found["limits"] == {"characters": 200, "lines": 5, "weighted": 12, "beam": 4, "seconds": 20}
 
 
 def test_nothing_may_be_framed_kept_or_loaded_from_elsewhere(site: Site) -> None:
