@@ -33,6 +33,10 @@ LINES = [
     "the cat sees the big old dog.",
 ]
 
+# A request that takes seconds on any machine: hypotheses worth most at their full length, and each sentence a batch.
+LONG = "--length-penalty", 5, "--batch-tokens", 1
+SLOW = {"text": ["big old dog " * 20] * 40, "beam": 20}
+
 
 @pytest.fixture(scope="module")
 def site(workplace: Path) -> Iterator[Server]:
@@ -102,8 +106,7 @@ def test_on_loopback_only_its_names_are_answered(site: Server, host: str, status
 
 
 def test_a_signal_lets_requests_finish_and_ends_with_0(workplace: Path) -> None:
-    slow = {"text": ["big old dog " * 20] * 40, "beam": 20}  # several batches
-    with server("--run", "runs/bahdanau", cwd=workplace) as site, asked(site, slow) as answers:
+    with server("--run", "runs/bahdanau", *LONG, "--grace", 100, cwd=workplace) as site, asked(site, SLOW) as answers:
         site.wait_until_busy()
         os.kill(site.process.pid, signal.SIGTERM)
         assert site.ended() == 0
@@ -113,15 +116,14 @@ def test_a_signal_lets_requests_finish_and_ends_with_0(workplace: Path) -> None:
 
 
 def test_grace_has_an_end_and_an_ensemble_is_served_as_it_translates(workplace: Path) -> None:
-    runs = "--run", "runs/none", "--run", "runs/luong"
+    runs = "--run", "runs/none", "--run", "runs/luong", *LONG
     wanted = translated(workplace, *runs, "--beam", 2)
-    slow = {"text": ["big old dog " * 8] * 100, "beam": 20}
     with server(*runs, "--beam", 2, "--grace", 0, cwd=workplace) as site:
         for entry, other in zip(site.ask(text=LINES)[1]["translations"], wanted, strict=True):
             assert_same(entry, other)
         models = site.ask("/info")[1]["models"]
         assert [(one["name"], one["kind"]) for one in models] == [("none", "none"), ("luong", "luong")]
-        with asked(site, slow) as answers:
+        with asked(site, SLOW) as answers:
             site.wait_until_busy()
             os.kill(site.process.pid, signal.SIGINT)
             assert site.ended() == 0
@@ -130,8 +132,7 @@ def test_grace_has_an_end_and_an_ensemble_is_served_as_it_translates(workplace: 
 
 
 def test_a_second_signal_ends_at_once(workplace: Path) -> None:
-    slow = {"text": ["big old dog " * 20] * 40, "beam": 20}
-    with server("--run", "runs/bahdanau", "--grace", 100, cwd=workplace) as site, asked(site, slow) as answers:
+    with server("--run", "runs/bahdanau", *LONG, "--grace", 100, cwd=workplace) as site, asked(site, SLOW) as answers:
         site.wait_until_busy()
         for _ in range(2):
             os.kill(site.process.pid, signal.SIGINT)
