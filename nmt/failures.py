@@ -27,6 +27,13 @@ REPORT = (
 class Commands(TyperGroup):
     """The commands, and what any of them does on a failure, a signal or a closed pipe."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command of `args`; an option given twice that takes one value is refused."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            _refuse_repeated(command, typer.Context(command, info_name=name, parent=ctx), rest)
+        return name, command, rest
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for; every failure ends as one exit code."""
         try:
@@ -53,6 +60,19 @@ class Commands(TyperGroup):
                 _fail(message)
             say(f"{traceback.format_exc()}\n{REPORT}")
             raise typer.Exit(1) from None
+
+
+def _refuse_repeated(command: Any, ctx: typer.Context, args: list[str]) -> None:
+    try:
+        _, _, given = command.make_parser(ctx).parse_args(list(args))
+    except Exception as error:
+        if not hasattr(error, "exit_code"):
+            raise
+        return  # a usage error, which the command itself reports
+    for param in given:
+        values = param.param_type_name == "option" and not (param.multiple or param.is_flag or param.count)
+        if values and given.count(param) > 1:
+            raise typer.BadParameter(f"given {given.count(param)} times; this command takes one.", ctx, param)
 
 
 def _fail(message: str) -> NoReturn:

@@ -219,6 +219,9 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         return Response(service.metrics.text(service.queue.waiting(), service.queue.running()), media_type=CONTENT_TYPE)
 
+    for path, shown in (("/", show_page), ("/health", health), ("/ready", ready)):  # monitors ask for the head alone
+        app.head(path, include_in_schema=False)(shown)
+
     @app.get("/info", response_model=InfoAnswer)
     async def info() -> InfoAnswer:
         return InfoAnswer(

@@ -403,6 +403,16 @@ def test_a_server_that_drains_answers_what_it_has_and_is_not_ready(busy: Site) -
 # --- the rest -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("path", ["/", "/health", "/ready"])
+def test_the_head_alone_is_that_of_the_answer(site: Site, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)
+    connection.request("HEAD", path)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    assert answer.getheader("content-type") == site.ask(path)[2]["content-type"]
+    connection.close()
+
+
 def test_info_says_what_is_served(site: Site) -> None:
     found = site.ask("/info")[1]
     assert found["models"] == [{"name": "small", "kind": "luong", "step": 7}]
