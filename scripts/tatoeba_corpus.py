@@ -1,12 +1,13 @@
-"""Makes of a Tatoeba archive (English–French, English–German) a corpus that word alignment can be measured on.
+"""Makes of a Tatoeba archive (English–French, English–German) a corpus to translate, or to measure word alignment on.
 
+    python scripts/tatoeba_corpus.py deu-eng.zip tatoeba-de --raw
     python scripts/tatoeba_corpus.py fra-eng.zip tatoeba --text gold.fr --text gold.en
 
 Several rows of Tatoeba share one English sentence: the split is by distinct English sentence, so that nothing of dev
-and test is in training. The text is tokenised as gold alignments have it (punctuation apart, `l' homme`, `don 't`) and
-lowercased. Tatoeba's sentences are short, seven words: `--join N` adds every pair once more, in random groups of two
-to N pairs that stand in a row, so that a model meets long sentences too. Each `--text` file, tokenised already, is
-written with the same characters and case, line by line and token by token.
+and test is in training. With --raw that is all. Without, the text is tokenised as gold alignments have it (punctuation
+apart, `l' homme`, `don 't`) and lowercased. Tatoeba's sentences are short, seven words: `--join N` adds every pair once
+more, in random groups of two to N pairs that stand in a row, so that a model meets long sentences too. Each `--text`
+file, tokenised already, is written with the same characters and case, line by line and token by token.
 
 Writes `train`, `dev` and `test` with the languages as suffixes, and the texts under their own names.
 """
@@ -17,6 +18,7 @@ import argparse
 import random
 import re
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -90,28 +92,32 @@ def joined(pairs: list[tuple[str, str]], most: int, rng: random.Random) -> list[
     return groups
 
 
-def main() -> None:
-    """Runs the script."""
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs the script with `args`, the process' own by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path, help="fra-eng.zip or deu-eng.zip, of www.manythings.org/anki")
     parser.add_argument("out", type=Path, help="folder to write to")
+    parser.add_argument("--raw", action="store_true", help="text as it is, no pairs in a row")
     parser.add_argument("--join", type=int, default=5, metavar="N", help="pairs in a row, at most; 1: none (default 5)")
     parser.add_argument("--text", type=Path, action="append", default=[], help="a tokenised text to convert as well")
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(args)
+    if options.raw and options.text:
+        parser.error("--text goes with tokenised text: leave --raw out")
 
     rng = random.Random(options.seed)
     code, pairs = read_pairs(options.archive)
     splits = split_by_english(pairs, rng)
     options.out.mkdir(parents=True, exist_ok=True)
     for name, rows in splits.items():
-        tokens = [(tokenize(english, "en"), tokenize(other, code)) for english, other in rows]
-        if name == "train" and options.join > 1:
-            tokens += joined(tokens, options.join, rng)
+        if not options.raw:
+            rows = [(tokenize(english, "en"), tokenize(other, code)) for english, other in rows]
+            if name == "train" and options.join > 1:
+                rows += joined(rows, options.join, rng)
         for column, language in enumerate(("en", code)):
-            text = "".join(f"{row[column]}\n" for row in tokens)
+            text = "".join(f"{row[column]}\n" for row in rows)
             (options.out / f"{name}.{language}").write_text(text, encoding="utf-8")
-        print(f"{name}: {len(tokens):,} pairs")
+        print(f"{name}: {len(rows):,} pairs")
     for file in options.text:
         (options.out / file.name).write_text(plain(file.read_text(encoding="utf-8")), encoding="utf-8")
 
