@@ -348,7 +348,8 @@ def show_run(info: RunInfo) -> None:
         _print_pairs(
             console, f"Scores of {name}{of}", {METRIC_NAMES.get(key, key): value for key, value in scores.items()}
         )
-    _print_pairs(console, "Parameters", {**_shares(info), "total": f"{info.parameters.total:,}"})
+    counted = {**_shares(info), "total": f"{info.parameters.total:,}"} if info.parameters.by_part else {}
+    _print_pairs(console, "Parameters", counted or {"total": "known with the first checkpoint"})
     if info.parameters.tied:
         console.print(_line(f"  shared: {', '.join(info.parameters.tied)}"))
     _print_pairs(console, "Settings", dict(_flat(info.settings)))

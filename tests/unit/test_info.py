@@ -214,9 +214,11 @@ def test_a_configuration_changed_after_training_shows_both_counts(
     assert shown in capsys.readouterr().out
 
 
-def test_before_the_first_checkpoint_no_formula_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_before_the_first_checkpoint_no_count_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_run(describe(make_run(tmp_path)))
-    assert "d_a" not in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "d_a" not in shown
+    assert "Parameters\n  total  known with the first checkpoint\n" in shown
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
