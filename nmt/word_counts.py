@@ -14,6 +14,7 @@ from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, read_json_object, replacing
 
 FILE = "training_words.tsv.gz"  # in eval/: the tokenizer's name, then count and word, frequent ones first
+LIMIT = 1 << 29  # bytes of the file unpacked: some 30 million words; a stranger's file shall not fill the memory
 
 
 def training_words(
@@ -71,7 +72,11 @@ def _count(corpus: EncodedCorpus, words: Callable[[str], Sequence[str]], reporte
 def _read(file: Path, tokenizer: str) -> Counter[str] | None:
     """The counts in a file; None if they are of another tokenizer."""
     try:
-        head, *lines = gzip.decompress(file.read_bytes()).decode().removesuffix("\n").split("\n")
+        with gzip.open(file) as stream:
+            content = stream.read(LIMIT + 1)
+        if len(content) > LIMIT:
+            raise ValueError(f"more than {LIMIT:,} bytes unpacked")
+        head, *lines = content.decode().removesuffix("\n").split("\n")
         if head != tokenizer:
             return None
         pairs = (line.split("\t", 1) for line in lines)

@@ -117,10 +117,17 @@ def test_without_the_prepared_data_there_are_no_counts_and_a_word_on_what_to_do(
 
 @pytest.mark.parametrize(
     "content",
-    [b"x", gzip.compress(b"none\nx\ty\n"), gzip.compress(b"none\n1\n"), b"\x1f\x8b"],
-    ids=["no gzip", "no number", "no word", "cut short"],  # gzip holds the time: the bytes are no name
+    [
+        b"x",
+        gzip.compress(b"none\nx\ty\n"),
+        gzip.compress(b"none\n1\n"),
+        b"\x1f\x8b",
+        gzip.compress(b"none\n1\t" + b"a" * 99),
+    ],
+    ids=["no gzip", "no number", "no word", "cut short", "huge"],  # gzip holds the time: the bytes are no name
 )
-def test_a_file_of_counts_that_is_none_is_named(run: RunDir, content: bytes) -> None:
+def test_a_file_of_counts_that_is_none_is_named(run: RunDir, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.word_counts.LIMIT", 50)
     (run.eval / FILE).write_bytes(content)
     with pytest.raises(NmtError, match=rf"{FILE}: `nmt eval` did not write this"):
         training_words(run, "none", str.split, SilentReporter())
