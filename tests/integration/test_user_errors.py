@@ -203,7 +203,10 @@ RUNS = {
     "cut checkpoint": Row(
         TRANSLATE + " x", ("best.pt: this is not a checkpoint", "damaged"), {BEST: b"PK\x03\x04" * 9}
     ),
-    "no such checkpoint": Row(TRANSLATE + " --checkpoint gone x", ("gone: there is no such checkpoint",)),
+    "no such checkpoint": Row(
+        TRANSLATE + " --checkpoint gone x",
+        ("gone: there is no such checkpoint", f"{RUN}/checkpoints has best.pt, last.pt"),
+    ),
     "text for a checkpoint": Row(TRANSLATE + " --checkpoint dev.en x", ("dev.en: this is not a checkpoint of nmt",)),
     "folder for a checkpoint": Row(TRANSLATE + " --checkpoint runs x", ("runs: there is no such checkpoint",)),
     "no weights": Row(TRANSLATE + " x", ("best.pt", "another shape"), {BEST: changed(model={})}),
