@@ -96,7 +96,7 @@ class Translator(LineTranslator):
             limit_shape_caches()
             keep_freed_memory()
         path = checkpoint or run.best
-        if not path.exists() and (kept := sorted(each.name for each in run.checkpoints.glob("*.pt"))):
+        if not path.is_file() and (kept := sorted(each.name for each in run.checkpoints.glob("*.pt"))):
             raise NmtError(f"{path}: there is no such checkpoint. {run.checkpoints} has {', '.join(kept)}.")
         content = load_checkpoint(path)
         tokenizers = Tokenizers.load(run.tokenizer)

@@ -98,12 +98,13 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("archive", type=Path, help="fra-eng.zip or deu-eng.zip, of www.manythings.org/anki")
     parser.add_argument("out", type=Path, help="folder to write to")
     parser.add_argument("--raw", action="store_true", help="text as it is, no pairs in a row")
-    parser.add_argument("--join", type=int, default=5, metavar="N", help="pairs in a row, at most; 1: none (default 5)")
+    parser.add_argument("--join", type=int, metavar="N", help="pairs in a row, at most; 1: none (default 5)")
     parser.add_argument("--text", type=Path, action="append", default=[], help="a tokenised text to convert as well")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(args)
-    if options.raw and options.text:
-        parser.error("--text goes with tokenised text: leave --raw out")
+    if options.raw and (options.text or options.join is not None):
+        parser.error("--text and --join go with tokenised text: leave them or --raw out")
+    most = 5 if options.join is None else options.join
 
     rng = random.Random(options.seed)
     code, pairs = read_pairs(options.archive)
@@ -112,8 +113,8 @@ def main(args: Sequence[str] | None = None) -> None:
     for name, rows in splits.items():
         if not options.raw:
             rows = [(tokenize(english, "en"), tokenize(other, code)) for english, other in rows]
-            if name == "train" and options.join > 1:
-                rows += joined(rows, options.join, rng)
+            if name == "train" and most > 1:
+                rows += joined(rows, most, rng)
         for column, language in enumerate(("en", code)):
             text = "".join(f"{row[column]}\n" for row in rows)
             (options.out / f"{name}.{language}").write_text(text, encoding="utf-8")

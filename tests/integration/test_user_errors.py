@@ -208,7 +208,9 @@ RUNS = {
         ("gone: there is no such checkpoint", f"{RUN}/checkpoints has best.pt, last.pt"),
     ),
     "text for a checkpoint": Row(TRANSLATE + " --checkpoint dev.en x", ("dev.en: this is not a checkpoint of nmt",)),
-    "folder for a checkpoint": Row(TRANSLATE + " --checkpoint runs x", ("runs: there is no such checkpoint",)),
+    "folder for a checkpoint": Row(
+        TRANSLATE + " --checkpoint runs x", ("runs: there is no such checkpoint", f"{RUN}/checkpoints has best.pt")
+    ),
     "no weights": Row(TRANSLATE + " x", ("best.pt", "another shape"), {BEST: changed(model={})}),
     "text for weights": Row(TRANSLATE + " x", ("best.pt", "not a checkpoint of nmt"), {BEST: changed(model="x")}),
     "damaged tokenizer": Row(TRANSLATE + " x", ("joint.model is no SentencePiece model",), {MODEL: b"x" * 100}),

@@ -47,3 +47,13 @@ def test_tokens_are_in_lower_case_and_training_has_rows_of_pairs(archive: Path, 
     assert english == f"it 's number {number} ."
     assert french in (f"c' est l' un {number} .", f"c' est l' autre {number} .")
     assert train[-1][0].count(".") == train[-1][1].count(".") == 2
+
+
+@pytest.mark.parametrize("option", [("--join", "2"), ("--text", "gold.en")])
+def test_what_goes_with_tokens_alone_is_refused_with_raw_text(
+    archive: Path, tmp_path: Path, option: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        corpus.main([str(archive), str(tmp_path / "out"), "--raw", *option])
+    assert "--text and --join go with tokenised text" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
