@@ -107,6 +107,8 @@ class Source(Section):
     """Column of the source side; by default the one called as `src_lang`."""
     tgt_column: Name | None = None
     """Column of the target side; by default the one called as `tgt_lang`."""
+    substitutions: Count | None = None
+    """So many more training pairs, made from those of the source: phrases between the same words change places."""
 
     @property
     def kind(self) -> SourceKind:
@@ -176,8 +178,16 @@ class DataConfig(Section):
     """Whether a training pair is dropped whose source sentence, case, blanks and punctuation aside, dev or test has."""
 
     @model_validator(mode="after")
-    def _two_sides(self) -> DataConfig:
-        """Refuse a source whose sides are one file or one column: a model of it would learn to copy."""
+    def _no_alignments_of_made_pairs(self) -> DataConfig:
+        if self.train_alignments is not None and any(source.substitutions for source in self.train):
+            text = "has no lines for the pairs that substitutions adds: leave one of the two out"
+            raise problems_error([Problem(("train_alignments",), text)])
+        return self
+
+    @model_validator(mode="after")
+    def _sources_make_sense(self) -> DataConfig:
+        """Refuse a source whose sides are one file or one column, a model of it would learn to copy; and made pairs
+        to score on."""
         places: list[tuple[KeyPath, Source | None]] = [(("dev",), self.dev), (("test",), self.test)]
         several = len(self.train) > 1
         places += [(("train", place) if several else ("train",), source) for place, source in enumerate(self.train)]
@@ -185,6 +195,8 @@ class DataConfig(Section):
         for path, source in places:
             if source is None:
                 continue
+            if source.substitutions and path[0] != "train":
+                problems.append(Problem((*path, "substitutions"), "scores are of real pairs: only data.train takes it"))
             sides = source.src, source.tgt
             if source.kind in _COLUMNED:
                 sides = source.src_column or self.src_lang, source.tgt_column or self.tgt_lang

@@ -22,7 +22,7 @@ from typing import Any
 
 from nmt.config import Config, DataConfig
 from nmt.data.alignments import AlignmentReader, PieceLinks
-from nmt.data.corpus import FIRST_LINES, PairFilter, PairSource
+from nmt.data.corpus import FIRST_LINES, MadePairs, PairFilter, PairSource
 from nmt.data.encoding import SplitEncoder, Stopwatch, batches
 from nmt.data.overlap import Overlap
 from nmt.data.report import drops_text, find_warnings, format_report
@@ -91,7 +91,8 @@ class _Corpora:
         def opened(sources: Iterable[Any]) -> list[PairSource]:
             return [PairSource(source, data.src_lang, data.tgt_lang) for source in sources if source is not None]
 
-        self.train = opened(data.train)
+        self.made = [MadePairs(source, data.src_lang, data.tgt_lang) for source in data.train if source.substitutions]
+        self.train = [*opened(data.train), *self.made]
         self.held_out = {"dev": opened([data.dev])}
         if data.test is not None:
             self.held_out["test"] = opened([data.test])
@@ -202,6 +203,8 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     data = config.data
     # One pass to count, and to meet every fault of the data before any time is spent on learning.
     with watch("counting"):
+        for made in corpora.made:
+            reporter.info(f"Making {made.wanted:,} {made.label} …")
         counts = {split: _count(sources, split, reporter) for split, sources in corpora.held_out.items()}
         counts["train"] = _count(corpora.train, "train", reporter, corpora.alignments)
 
@@ -233,6 +236,9 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
             f"no training pair is left of {pair_filter.read:,}: {drops_text(report['train'])}. Look at the source's"
             f" lines, at data.max_length ({data.max_length}) and data.remove_overlap"
         )
+    report["train"]["made"] = [
+        {"source": made.label, "wanted": made.wanted, "pairs": made.count} for made in corpora.made
+    ]
     report["overlap"] = overlap.report(FIRST_LINES)
     report["overlap_dev_test"] = overlap.of_test_with_dev(FIRST_LINES)
     report["overlap_removed"] = data.remove_overlap

@@ -17,7 +17,9 @@ from nmt.data.digests import DigestSet, Mask, text_digests
 from nmt.data.hub import HubData
 from nmt.data.overlap import Overlap
 from nmt.data.sources import Pair
+from nmt.data.substitution import MOST_PAIRS, substitute
 from nmt.data.text import file_stamp
+from nmt.errors import NmtError
 
 Reason = Literal["empty", "too long", "too uneven", "in dev or test", "duplicate"]
 FIRST_LINES = 5
@@ -94,6 +96,50 @@ class PairSource:
             NmtError: if the source does not exist.
         """
         return self._hub.stamp() if self._hub is not None else [file_stamp(path) for path in self._files]
+
+
+class MadePairs(PairSource):
+    """The pairs that `source.substitutions` adds to its own, made at the first pass; see `nmt.data.substitution`.
+
+    Attributes:
+        wanted: how many are asked for.
+        count: how many there are, fewer where the source does not give that many; 0 before the first pass.
+    """
+
+    def __init__(self, source: Source, src_lang: str = "src", tgt_lang: str = "tgt") -> None:
+        """Take what `PairSource` takes."""
+        super().__init__(source, src_lang, tgt_lang)
+        self.wanted = source.substitutions or 0
+        self.unit = "line"
+        self._of = self.label
+        self.label = f"substitutions in {self.label}"
+        self._made: list[Pair] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._made)
+
+    def __iter__(self) -> Iterator[Pair]:
+        """Yield the pairs in order.
+
+        Raises:
+            NmtError: as the source itself does, and if no pair can be made.
+        """
+        if not self._made:
+            pairs = list(itertools.islice(super().__iter__(), MOST_PAIRS + 1))
+            if len(pairs) > MOST_PAIRS:
+                raise NmtError(
+                    f"{self._of}: substitutions are made from at most {MOST_PAIRS:,} pairs, and it has more. They are "
+                    "for corpora of a few thousand: leave them out, or give a part of the corpus as a source of its own"
+                )
+            self._made = substitute(pairs, self.wanted)
+            self.folded = 0  # those line feeds are counted where the source itself is read
+            if not self._made:
+                raise NmtError(
+                    f"{self._of}: no two phrases of it stand between the same words, so no pair can be made from it: "
+                    "leave substitutions out"
+                )
+        yield from self._made
 
 
 def read_pairs(source: Source, src_lang: str = "src", tgt_lang: str = "tgt") -> Iterator[Pair]:

@@ -50,6 +50,7 @@ def format_report(report: dict[str, Any]) -> str:
     out.append(f"  train  {train['read']:,} pairs read, {train['kept']:,} kept; {_lengths_text(train)}")
     details = [*_drops_lines(train), *_repeated_lines(train), *_histogram_lines(train)]
     out += [f"         {line}" for line in details]
+    out += [f"         {_made_text(made)}" for made in train.get("made", ())]
     if found := train.get("alignments"):
         out.append(
             f"         {found['pairs']:,} with an alignment, {found['links_per_target_word']:.2f} links a target word"
@@ -70,6 +71,11 @@ def format_report(report: dict[str, Any]) -> str:
         out.append(f"         95% of those in the target occur {most:,} times or more{advice}")
     out.append(f"  cache  {report['where']}{' (unchanged, used again)' if report['cached'] else ''}")
     return "\n".join(out)
+
+
+def _made_text(made: dict[str, Any]) -> str:
+    fewer = "" if made["pairs"] == made["wanted"] else f" (of {made['wanted']:,} asked for: no more were found)"
+    return f"{made['pairs']:,} {made['source']}{fewer}"
 
 
 def _lengths_text(part: dict[str, Any]) -> str:

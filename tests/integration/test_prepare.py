@@ -243,6 +243,25 @@ def test_several_training_sources_are_read_in_order_and_named(tmp_path: Path) ->
     assert "two.tsv: line 1" in reporter.infos[-1]
 
 
+def test_substitutions_follow_the_real_pairs_and_are_the_same_each_time(tmp_path: Path) -> None:
+    real = write(tmp_path, "train", pairs(400, 1))
+    settings = config(tmp_path, train=[real | {"substitutions": 60}, write(tmp_path, "more", pairs(10, 5))])
+    prepared, reporter = run(settings, tmp_path)
+    rows = list(zip(prepared.train.src_texts(), prepared.train.tgt_texts()))
+    assert rows[:410] == pairs(400, 1) + pairs(10, 5)
+    made = rows[410:]
+    assert len(made) == 60
+    assert not {*made} & {*pairs(400, 1)}
+    meaning = dict(zip(SRC, TGT))
+    assert [tgt for _, tgt in made] == [" ".join(meaning[word] for word in src.split()) for src, _ in made]
+    label = f"substitutions in {real['src']} and {real['tgt']}"
+    assert prepared.report["train"]["made"] == [{"source": label, "wanted": 60, "pairs": 60}]
+    assert f"60 {label}" in "\n".join(reporter.infos)
+    shutil.rmtree(tmp_path / "cache")
+    again, _ = run(settings, tmp_path)
+    assert again.report["train"]["checksum"] == prepared.report["train"]["checksum"]
+
+
 def test_first_lines_are_those_of_each_source(tmp_path: Path) -> None:
     one = write(tmp_path, "one", [*pairs(200, 1), ("", "x"), ("", "x")])
     (tmp_path / "two.csv").write_text(

@@ -145,6 +145,21 @@ DATA = {
         ("a, line 1: the link 0-99 names target word 99", "belongs to data.train"),
         {"a": "0-99\n" * 300},
     ),
+    "alignments and substitutions": Row(
+        f"{PREPARE} --set data.train.substitutions=9 --set data.train_alignments=a",
+        ("data.train_alignments: has no lines for the pairs that substitutions adds",),
+        {"a": "0-0\n" * 300},
+    ),
+    "no pair to be made": Row(
+        f"{PREPARE} --set 'data.train={{tsv: t, substitutions: 9}}'",
+        ("t: no two phrases of it stand between the same words", "leave substitutions out"),
+        {"t": "one\teins\ntwo\tzwei\n"},
+    ),
+    "too many pairs to make others of": Row(
+        f"{PREPARE} --set 'data.train={{tsv: t, substitutions: 9}}'",
+        ("t: substitutions are made from at most 100,000 pairs", "a part of the corpus"),
+        {"t": "a\tb\n" * 100_001},
+    ),
     "vocabulary too large": Row(
         f"{PREPARE} --set tokenizer.vocab_size=5000", ("vocab_size is 5,000", "at most", "--set tokenizer.vocab_size=")
     ),

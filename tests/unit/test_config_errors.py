@@ -121,6 +121,11 @@ VALUE_ERRORS = {
     "hub without split": ("data.dev={hub: a/b}", "data.dev.split: is missing"),
     "split of a file": ("data.dev={tsv: a, split: dev}", "data.dev.split: only for a hub data set"),
     "columns of text": ("data.train.src_column=en", "data.train.src_column: only jsonl, csv, parquet and hub"),
+    "made pairs to score on": (
+        "data.dev={tsv: a, substitutions: 9}",
+        "data.dev.substitutions: scores are of real pairs",
+    ),
+    "a number of pairs below 0": ("data.train={tsv: a, substitutions: -1}", "data.train.substitutions: must be"),
     "an item of a list": ("data.train=[{tsv: a}, 3]", "data.train.1: must be a section of keys, not 3"),
     "scale of concat": (
         "model.decoder={kind: luong, score: concat, scale: true}",

@@ -50,6 +50,13 @@ def test_a_vocabulary_of_rare_pieces_is_told(most: int, shown: str) -> None:
     assert f"95% of those in the target occur {shown}" in format_report(found)
 
 
+@pytest.mark.parametrize(("wanted", "shown"), [(9, ""), (12, " (of 12 asked for: no more were found)")])
+def test_made_pairs_are_told_with_their_source(wanted: int, shown: str) -> None:
+    found = report()
+    found["train"]["made"] = [{"source": "substitutions in f", "wanted": wanted, "pairs": 9}]
+    assert f"         9 substitutions in f{shown}\n" in format_report(found)
+
+
 def test_lines_of_dropped_pairs_are_named_by_source_if_there_are_several() -> None:
     train = report()["train"]
     first = [{"source": label, "line": line} for label, line in (("f", 2), ("f", 9), ("g", 1))]
