@@ -103,7 +103,6 @@ class MadePairs(PairSource):
 
     Attributes:
         wanted: how many are asked for.
-        count: how many there are, fewer where the source does not give that many; 0 before the first pass.
     """
 
     def __init__(self, source: Source, src_lang: str = "src", tgt_lang: str = "tgt") -> None:
@@ -115,9 +114,10 @@ class MadePairs(PairSource):
         self.label = f"substitutions in {self.label}"
         self._made: list[Pair] = []
 
-    @property
-    def count(self) -> int:
-        return len(self._made)
+    def report(self) -> dict[str, Any]:
+        """Return how many pairs there are, fewer than wanted where the source does not give that many, and the first."""
+        first = self._made[:FIRST_LINES]
+        return {"source": self.label, "wanted": self.wanted, "pairs": len(self._made), "first": first}
 
     def __iter__(self) -> Iterator[Pair]:
         """Yield the pairs in order.
