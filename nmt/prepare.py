@@ -236,7 +236,8 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
             f"no training pair is left of {pair_filter.read:,}: {drops_text(report['train'])}. Look at the source's"
             f" lines, at data.max_length ({data.max_length}) and data.remove_overlap"
         )
-    report["train"]["made"] = [made.report() for made in corpora.made]
+    kept = report["train"]["kept_of_each"][len(data.train) :]
+    report["train"]["made"] = [made.report() | {"kept": each} for made, each in zip(corpora.made, kept, strict=True)]
     report["overlap"] = overlap.report(FIRST_LINES)
     report["overlap_dev_test"] = overlap.of_test_with_dev(FIRST_LINES)
     report["overlap_removed"] = data.remove_overlap

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from nmt.data.store import EncodedCorpus
 from nmt.errors import NmtError
@@ -20,7 +22,7 @@ LIMIT = 1 << 29  # bytes of the file unpacked: some 30 million words; a stranger
 def training_words(
     run: RunDir, tokenizer: str, words: Callable[[str], Sequence[str]], reporter: Reporter
 ) -> Counter[str] | None:
-    """The words of the training targets, counted: those of the pairs that training saw, after all filters.
+    """The words of the training targets, counted: those of the real pairs that training saw, after all filters.
 
     Counted once from the data prepared for the run, then read from its `eval/`. None, with a word on what to do, where
     neither is there.
@@ -32,7 +34,7 @@ def training_words(
         reporter: told of progress, and of missing data.
 
     Raises:
-        NmtError: when the file of counts is none, or cannot be written.
+        NmtError: when the file of counts is none, or cannot be written; or the data report is none.
     """
     file = run.eval / FILE
     if file.exists() and (kept := _read(file, tokenizer)) is not None:
@@ -47,7 +49,7 @@ def training_words(
             f"--run-dir {run.quoted}"
         )
         return None
-    counts = _count(EncodedCorpus(folder / "train.arrow"), words, reporter)
+    counts = _count(EncodedCorpus(folder / "train.arrow"), _made(report, run), words, reporter)
     lines = [
         tokenizer,
         *(f"{count}\t{word}" for word, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))),
@@ -58,14 +60,23 @@ def training_words(
     return counts
 
 
-def _count(corpus: EncodedCorpus, words: Callable[[str], Sequence[str]], reporter: Reporter) -> Counter[str]:
+def _made(report: dict[str, Any], run: RunDir) -> int:
+    """The number of pairs that substitutions made; they are the last ones. Older reports have none."""
+    try:
+        return sum(int(each["kept"]) for each in report.get("train", {}).get("made", []))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NmtError(f"{run.data_report}: `nmt train` did not write this (train.made). Put the file back.") from error
+
+
+def _count(corpus: EncodedCorpus, made: int, words: Callable[[str], Sequence[str]], reporter: Reporter) -> Counter[str]:
+    """Count the words of all targets but the last `made`, which substitutions made of the others."""
     counts: Counter[str] = Counter()
-    done = 0
-    for _, targets in corpus.text_batches():
-        for text in targets:
-            counts.update(words(text))
-        done += len(targets)
-        reporter.progress("count the words of training", done, len(corpus))
+    real = max(len(corpus) - made, 0)
+    targets = (text for _, batch in corpus.text_batches() for text in batch)
+    for done, text in enumerate(itertools.islice(targets, real), 1):
+        counts.update(words(text))
+        if done % 1000 == 0 or done == real:
+            reporter.progress("count the words of training", done, real)
     return counts
 
 

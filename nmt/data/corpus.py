@@ -115,7 +115,7 @@ class MadePairs(PairSource):
         self._made: list[Pair] = []
 
     def report(self) -> dict[str, Any]:
-        """Return how many pairs there are, fewer than wanted where the source does not give that many, and the first."""
+        """Return how many pairs there are, fewer than wanted where the source gives no more, and the first."""
         first = self._made[:FIRST_LINES]
         return {"source": self.label, "wanted": self.wanted, "pairs": len(self._made), "first": first}
 

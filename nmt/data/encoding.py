@@ -143,6 +143,7 @@ class SplitEncoder:
         """
         books = _Books(self.tokenizers, unknown_characters=pair_filter is None)
         read = 0
+        kept = dict.fromkeys(map(id, self.sources), 0)  # the same corpus may be several sources
         with CorpusWriter(path, links=links is not None) as writer:
             for source, first_line, pairs in self._numbered():
                 with self.watch("encoding"):
@@ -158,6 +159,7 @@ class SplitEncoder:
                             batch.links = Rows.of(links.read(pairs, chosen.tolist()))
                 with self.watch("writing"):
                     writer.write(batch.src_ids, batch.tgt_ids, batch.src, batch.tgt, batch.links)
+                kept[id(source)] += len(batch.src)
                 with self.watch("comparing"):
                     books.add(batch)
                     if overlap is not None:
@@ -167,6 +169,7 @@ class SplitEncoder:
             links.finish(read)
         report = {
             "sources": [source.label for source in self.sources],
+            "kept_of_each": list(kept.values()),
             "unit": "line" if all(source.unit == "line" for source in self.sources) else "row",
             "read": read,
             **_filter_report(pair_filter),

@@ -256,7 +256,9 @@ def test_substitutions_follow_the_real_pairs_and_are_the_same_each_time(tmp_path
     assert [tgt for _, tgt in made] == [" ".join(meaning[word] for word in src.split()) for src, _ in made]
     label = f"substitutions in {real['src']} and {real['tgt']}"
     first = [list(pair) for pair in made[:5]]
-    assert prepared.report["train"]["made"] == [{"source": label, "wanted": 60, "pairs": 60, "first": first}]
+    assert prepared.report["train"]["made"] == [
+        {"source": label, "wanted": 60, "pairs": 60, "first": first, "kept": 60}
+    ]
     assert f"60 {label}" in "\n".join(reporter.infos)
     shutil.rmtree(tmp_path / "cache")
     again, _ = run(settings, tmp_path)

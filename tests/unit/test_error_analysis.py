@@ -99,6 +99,20 @@ def test_the_words_of_training_are_counted_once_and_kept_in_the_run(run: RunDir)
     assert training_words(run, "none", str.split, SilentReporter()) == expected
 
 
+def test_words_of_pairs_that_substitutions_made_do_not_count(run: RunDir) -> None:
+    report = json.loads(run.data_report.read_text())
+    run.data_report.write_text(json.dumps(report | {"train": {"made": [{"kept": 1}, {"kept": 1}]}}))
+    assert training_words(run, "none", str.split, SilentReporter()) == Counter({"a": 1, "b": 1})
+
+
+@pytest.mark.parametrize("train", [3, {"made": 3}, {"made": [3]}, {"made": [{}]}, {"made": [{"kept": "x"}]}])
+def test_a_data_report_of_something_else_is_named(run: RunDir, train: object) -> None:
+    report = json.loads(run.data_report.read_text())
+    run.data_report.write_text(json.dumps(report | {"train": train}))
+    with pytest.raises(NmtError, match=r"data_report.json: `nmt train` did not write this"):
+        training_words(run, "none", str.split, SilentReporter())
+
+
 def test_counts_of_another_tokenizer_are_made_anew(run: RunDir) -> None:
     training_words(run, "none", str.split, SilentReporter())
     counts = training_words(run, "char", list, SilentReporter())
