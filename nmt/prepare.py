@@ -91,7 +91,12 @@ class _Corpora:
         def opened(sources: Iterable[Any]) -> list[PairSource]:
             return [PairSource(source, data.src_lang, data.tgt_lang) for source in sources if source is not None]
 
-        self.made = [MadePairs(source, data.src_lang, data.tgt_lang) for source in data.train if source.substitutions]
+        # The same pairs are often there both ways round: each source has a seed, for exchanges of its own.
+        self.made = [
+            MadePairs(source, data.src_lang, data.tgt_lang, seed)
+            for seed, source in enumerate(data.train, 1)
+            if source.substitutions
+        ]
         self.train = [*opened(data.train), *self.made]
         self.held_out = {"dev": opened([data.dev])}
         if data.test is not None:

@@ -52,6 +52,8 @@ class PairSource:
         self.is_remote = self._hub is not None and not self._hub.is_local
         self._files: list[str] = []
         self._read, self.label = self._reader(source, wanted)
+        if source.src_column or source.tgt_column:
+            self.label += f", {wanted[0]} to {wanted[1]}"
 
     def _reader(self, source: Source, wanted: Pair) -> tuple[sources.Reader, str]:
         """Return what opens a new pass over the raw pairs, and the source's label."""
@@ -105,10 +107,11 @@ class MadePairs(PairSource):
         wanted: how many are asked for.
     """
 
-    def __init__(self, source: Source, src_lang: str = "src", tgt_lang: str = "tgt") -> None:
-        """Take what `PairSource` takes."""
+    def __init__(self, source: Source, src_lang: str = "src", tgt_lang: str = "tgt", seed: int = 1) -> None:
+        """Take what `PairSource` takes, and where the random choices start."""
         super().__init__(source, src_lang, tgt_lang)
         self.wanted = source.substitutions or 0
+        self._seed = seed
         self.unit = "line"
         self._of = self.label
         self.label = f"substitutions in {self.label}"
@@ -132,7 +135,7 @@ class MadePairs(PairSource):
                     f"{self._of}: substitutions are made from at most {MOST_PAIRS:,} pairs, and it has more. They are "
                     "for corpora of a few thousand: leave them out, or give a part of the corpus as a source of its own"
                 )
-            self._made = substitute(pairs, self.wanted)
+            self._made = substitute(pairs, self.wanted, self._seed)
             self.folded = 0  # those line feeds are counted where the source itself is read
             if not self._made:
                 raise NmtError(

@@ -180,8 +180,14 @@ def _phrases(
 
 
 def _around(words: Sequence[_Word], begin: int, end: int) -> tuple[str, str]:
+    """Return the words before and after; a mark with the word beyond it, which agrees as in "Mann, der"."""
     before = words[begin - 1].text if begin else _EDGE
-    return before, words[end].text if end < len(words) else _EDGE
+    after = words[end].text if end < len(words) else _EDGE
+    if begin > 1 and _is_mark(before[0]):
+        before = f"{words[begin - 2].text} {before}"
+    if end + 1 < len(words) and _is_mark(after[0]):
+        after = f"{after} {words[end + 1].text}"
+    return before, after
 
 
 def _consistent(src: Sequence[_Word], links: Links) -> Iterator[_Place]:
