@@ -150,11 +150,13 @@ def _source(source: Source) -> str:
     """A source by its name; where its files lie on this machine is nobody's business."""
     if source.hub is not None:
         name = Path(source.hub).name if Path(source.hub).is_absolute() else source.hub
-        more = [
-            f"{key} {value}" for key in ("name", "split", "revision") if (value := getattr(source, key)) is not None
-        ]
-        return ", ".join([name, *more])
-    return " and ".join(Path(file).name for key in FILE_KEYS if (file := getattr(source, key)) is not None)
+    else:
+        name = " and ".join(Path(file).name for key in FILE_KEYS if (file := getattr(source, key)) is not None)
+    keys = ("name", "split", "revision", "src_column", "tgt_column")
+    more = [f"{key} {value}" for key in keys if (value := getattr(source, key)) is not None]
+    if source.substitutions:
+        more.append(f"and {source.substitutions:,} pairs made from them by substitution")
+    return ", ".join([name, *more])
 
 
 def _training(facts: Facts) -> str:

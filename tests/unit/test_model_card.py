@@ -78,3 +78,12 @@ def test_metrics_have_their_names_and_intervals_where_there_are_any(run: RunDir)
     assert "| chrF++ | 30.00 | 29.00 to 31.00 |" in model_card(facts(run, run.best))
     score(run, "test", "best", 30, low=None, high=None)  # of a single sentence
     assert "| BLEU | 30.00 |  |" in model_card(facts(run, run.best))
+
+
+def test_sources_are_named_with_what_was_made_of_them_and_without_their_folders(run: RunDir) -> None:
+    train = "[{hub: a/b, split: x, substitutions: 2000}, {csv: secret/c.csv, src_column: de, tgt_column: en}]"
+    text = run.config.read_text().replace("train: {tsv: a.tsv}", f"train: {train}")
+    run.config.write_text(text)
+    card = model_card(facts(run, run.best))
+    assert "a/b, split x, and 2,000 pairs made from them by substitution; c.csv, src_column de, tgt_column en" in card
+    assert "secret" not in card
