@@ -76,7 +76,8 @@ def test_every_setting_given_as_an_example_is_one(tmp_path: Path) -> None:
     settings = re.findall(r"--set ('[^']+'|\S+=\S+)", README)
     values = [shlex.split(setting.strip("`"))[0] for setting in settings if "K=V" not in setting]
     assert values
-    sampling = [value for value in values if "sampling_alpha" in value]  # refused beside guided attention
-    load_config("bahdanau.yaml", sampling)
-    load_config("bahdanau.yaml", [value for value in values if value not in sampling])
+    # Refused beside guided attention.
+    others = [value for value in values if "sampling_alpha" in value or "substitutions" in value]
+    load_config("bahdanau.yaml", others)
+    load_config("bahdanau.yaml", [value for value in values if value not in others])
     assert all(yaml.safe_load(value.split("=", 1)[1]) is not None for value in values)
