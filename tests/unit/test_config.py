@@ -57,6 +57,7 @@ def test_the_shipped_configs_are_those_promised() -> None:
         "seq2seq.yaml",
         "multi30k-bahdanau.yaml",
         "multi30k-luong.yaml",
+        "multi30k-de-en.yaml",
         "multi30k-low-resource.yaml",
         "own-files.yaml",
     }
