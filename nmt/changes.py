@@ -58,8 +58,11 @@ def check_changes(old: Config, new: Config, run: RunDir, reporter: Reporter, pro
             the model, kind of optimizer), or the files of its data that are not there.
     """
     changes = _differences(plain_settings(old), plain_settings(new))
-    moved = [change for change in changes if _is_part(change[0], _PLACES)]
-    refused = [text for path, text in changes if _is_part(path, _FIXED) and not _is_part(path, (*_FREE, *_PLACES))]
+    moved = [change for change in changes if _is_part(change[0], _PLACES) and not _makes_text(change[0])]
+    free = (*_FREE, *_PLACES)
+    refused = [
+        text for path, text in changes if _makes_text(path) or (_is_part(path, _FIXED) and not _is_part(path, free))
+    ]
     if refused:
         raise NmtError(
             f"{run.path}: --resume cannot change data, tokenizer, model or optimizer of a run:\n  "
@@ -101,6 +104,11 @@ def _refuse_missing(config: Config, run: RunDir) -> None:
             + f"\nPut them back, or say where they lie now: nmt train --resume --run-dir {run.quoted} --set "
             f"{missing[0][0]}={what}. What counts is that their text is the same."
         )
+
+
+def _makes_text(path: str) -> bool:
+    """Say whether it is a setting of a source that its text depends on, other than where it lies."""
+    return path.startswith("data.train.") and path.endswith(".substitutions")
 
 
 def _absence(file: str) -> str | None:

@@ -107,7 +107,7 @@ class Source(Section):
     """Column of the source side; by default the one called as `src_lang`."""
     tgt_column: Name | None = None
     """Column of the target side; by default the one called as `tgt_lang`."""
-    substitutions: Count | None = None
+    substitutions: Annotated[int, BeforeValidator(whole), Field(ge=1, le=10_000_000)] | None = None
     """So many more training pairs, made from those of the source: phrases between the same words change places."""
 
     @property
@@ -178,13 +178,6 @@ class DataConfig(Section):
     """Whether a training pair is dropped whose source sentence, case, blanks and punctuation aside, dev or test has."""
 
     @model_validator(mode="after")
-    def _no_alignments_of_made_pairs(self) -> DataConfig:
-        if self.train_alignments is not None and any(source.substitutions for source in self.train):
-            text = "has no lines for the pairs that substitutions adds: leave one of the two out"
-            raise problems_error([Problem(("train_alignments",), text)])
-        return self
-
-    @model_validator(mode="after")
     def _sources_make_sense(self) -> DataConfig:
         """Refuse a source whose sides are one file or one column, a model of it would learn to copy; and made pairs
         to score on."""
@@ -204,6 +197,9 @@ class DataConfig(Section):
                 what = "column" if source.kind in _COLUMNED else "file"
                 keys = "src_column and tgt_column" if what == "column" else "src and tgt"
                 problems.append(Problem(path, f"source and target are the same {what}, {sides[0]}: set {keys}"))
+        if self.train_alignments is not None and any(source.substitutions for source in self.train):
+            text = "has no lines for the pairs that substitutions adds: leave one of the two out"
+            problems.append(Problem(("train_alignments",), text))
         if problems:
             raise problems_error(problems)
         return self

@@ -155,7 +155,7 @@ def _source(source: Source) -> str:
     keys = ("name", "split", "revision", "src_column", "tgt_column")
     more = [f"{key} {value}" for key in keys if (value := getattr(source, key)) is not None]
     if source.substitutions:
-        more.append(f"and {source.substitutions:,} pairs made from them by substitution")
+        more.append(f"and up to {source.substitutions:,} pairs made from them by substitution")
     return ", ".join([name, *more])
 
 

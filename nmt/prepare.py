@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from typing import Any
 from nmt.config import Config, DataConfig
 from nmt.data.alignments import AlignmentReader, PieceLinks
 from nmt.data.corpus import FIRST_LINES, MadePairs, PairFilter, PairSource
+from nmt.data.digests import Mask
 from nmt.data.encoding import SplitEncoder, Stopwatch, batches
 from nmt.data.overlap import Overlap
 from nmt.data.report import drops_text, find_warnings, format_report
+from nmt.data.sources import Pair
 from nmt.data.store import EncodedCorpus
 from nmt.data.text import file_stamp
 from nmt.data.tokenizer import LearningStats, Tokenizers
@@ -33,7 +36,7 @@ from nmt.errors import NmtError, unwritable
 from nmt.reporting import Reporter
 from nmt.training.signals import ended_at_once
 
-FORMAT = 4  # of the prepared folder and what is made for it; a higher number makes older ones be built anew
+FORMAT = 5  # of the prepared folder and what is made for it; a higher number makes older ones be built anew
 REPORT_FILE = "report.json"
 _ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 
@@ -91,13 +94,15 @@ class _Corpora:
         def opened(sources: Iterable[Any]) -> list[PairSource]:
             return [PairSource(source, data.src_lang, data.tgt_lang) for source in sources if source is not None]
 
+        real = opened(data.train)
         # The same pairs are often there both ways round: each source has a seed, for exchanges of its own.
         self.made = [
-            MadePairs(source, data.src_lang, data.tgt_lang, seed)
-            for seed, source in enumerate(data.train, 1)
+            MadePairs(pairs, source.substitutions, seed)
+            for seed, (source, pairs) in enumerate(zip(data.train, real, strict=True), 1)
             if source.substitutions
         ]
-        self.train = [*opened(data.train), *self.made]
+        self.real = real
+        self.train: list[PairSource | MadePairs] = [*real, *self.made]
         self.held_out = {"dev": opened([data.dev])}
         if data.test is not None:
             self.held_out["test"] = opened([data.test])
@@ -105,7 +110,7 @@ class _Corpora:
 
     def all(self) -> list[PairSource]:
         """Return every source."""
-        return [*self.train, *itertools.chain.from_iterable(self.held_out.values())]
+        return [*self.real, *itertools.chain.from_iterable(self.held_out.values())]
 
     def stamps(self) -> list[list[Any]]:
         """Return what changes whenever any of the data may have changed."""
@@ -208,9 +213,8 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     data = config.data
     # One pass to count, and to meet every fault of the data before any time is spent on learning.
     with watch("counting"):
-        for made in corpora.made:
-            reporter.info(f"Making {made.wanted:,} {made.label} …")
         counts = {split: _count(sources, split, reporter) for split, sources in corpora.held_out.items()}
+        _make_pairs(corpora, data, reporter)
         counts["train"] = _count(corpora.train, "train", reporter, corpora.alignments)
 
     tokenizer_dir = folder / "tokenizer"
@@ -251,7 +255,27 @@ def _build(folder: Path, config: Config, corpora: _Corpora, reporter: Reporter) 
     return report
 
 
-def _count(sources: Sequence[PairSource], split: str, reporter: Reporter, alignments: str | None = None) -> int:
+def _make_pairs(corpora: _Corpora, data: DataConfig, reporter: Reporter) -> None:
+    """Make the pairs of `substitutions`; of none that training drops as one of dev or test, in either direction."""
+    overlap = Overlap()
+    if corpora.made and data.remove_overlap:
+        for split, sources in corpora.held_out.items():
+            for batch in itertools.chain.from_iterable(map(batches, sources)):
+                overlap.add(split, *zip(*batch))
+
+    def refused(pairs: Sequence[Pair]) -> Mask:
+        src, tgt = zip(*pairs) if pairs else ((), ())
+        return overlap.has(src) | overlap.has(tgt)
+
+    for made in corpora.made:
+        task = f"Making {made.label}"
+        reporter.progress(task, 0, made.wanted)  # the words are aligned first
+        made.make(refused, partial(reporter.progress, task, total=made.wanted))
+
+
+def _count(
+    sources: Sequence[PairSource | MadePairs], split: str, reporter: Reporter, alignments: str | None = None
+) -> int:
     """Read everything once, the file of alignments too; return the number of pairs.
 
     Raises:

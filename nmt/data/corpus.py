@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from nmt.errors import NmtError
 
 Reason = Literal["empty", "too long", "too uneven", "in dev or test", "duplicate"]
 FIRST_LINES = 5
+Refused = Callable[[Sequence[Pair]], Mask]
 Lengths = npt.NDArray[np.int32]
 Lines = npt.NDArray[np.int64]
 
@@ -100,22 +101,49 @@ class PairSource:
         return self._hub.stamp() if self._hub is not None else [file_stamp(path) for path in self._files]
 
 
-class MadePairs(PairSource):
-    """The pairs that `source.substitutions` adds to its own, made at the first pass; see `nmt.data.substitution`.
+class MadePairs:
+    """The pairs that `substitutions` of a source adds to its own; see `nmt.data.substitution`. Call `make` first.
 
     Attributes:
+        label, unit, is_remote, folded: as of a `PairSource`.
         wanted: how many are asked for.
     """
 
-    def __init__(self, source: Source, src_lang: str = "src", tgt_lang: str = "tgt", seed: int = 1) -> None:
-        """Take what `PairSource` takes, and where the random choices start."""
-        super().__init__(source, src_lang, tgt_lang)
-        self.wanted = source.substitutions or 0
+    unit = "pair"
+    is_remote = False
+    folded = 0  # line feeds are counted where the source itself is read
+
+    def __init__(self, source: PairSource, wanted: int, seed: int) -> None:
+        """Take the source, the number, and where the random choices start."""
+        self.label = f"substitutions in {source.label}"
+        self.wanted = wanted
+        self._source = source
         self._seed = seed
-        self.unit = "line"
-        self._of = self.label
-        self.label = f"substitutions in {self.label}"
         self._made: list[Pair] = []
+
+    def make(self, refused: Refused, progress: Callable[[int], None]) -> None:
+        """Make the pairs.
+
+        Args:
+            refused: says which of some pairs no others may be made of, [pairs].
+            progress: told how many there are.
+
+        Raises:
+            NmtError: as the source itself does, and if it has too many pairs, or no new one can be made.
+        """
+        read = list(itertools.islice(self._source, MOST_PAIRS + 1))
+        if len(read) > MOST_PAIRS:
+            raise NmtError(
+                f"{self._source.label}: substitutions are made from at most {MOST_PAIRS:,} pairs, and it has more. They"
+                " are for corpora of a few thousand: leave them out, or make a part of the corpus a source of its own"
+            )
+        pairs = list(itertools.compress(read, (~refused(read)).tolist()))
+        self._made = substitute(pairs, self.wanted, self._seed, progress)
+        if not self._made:
+            raise NmtError(
+                f"{self._source.label}: no new pair can be made from it: no two phrases stand between the same words, "
+                "or all exchanges are in it already. Leave substitutions out"
+            )
 
     def report(self) -> dict[str, Any]:
         """Return how many pairs there are, fewer than wanted where the source gives no more, and the first."""
@@ -123,26 +151,8 @@ class MadePairs(PairSource):
         return {"source": self.label, "wanted": self.wanted, "pairs": len(self._made), "first": first}
 
     def __iter__(self) -> Iterator[Pair]:
-        """Yield the pairs in order.
-
-        Raises:
-            NmtError: as the source itself does, and if no pair can be made.
-        """
-        if not self._made:
-            pairs = list(itertools.islice(super().__iter__(), MOST_PAIRS + 1))
-            if len(pairs) > MOST_PAIRS:
-                raise NmtError(
-                    f"{self._of}: substitutions are made from at most {MOST_PAIRS:,} pairs, and it has more. They are "
-                    "for corpora of a few thousand: leave them out, or give a part of the corpus as a source of its own"
-                )
-            self._made = substitute(pairs, self.wanted, self._seed)
-            self.folded = 0  # those line feeds are counted where the source itself is read
-            if not self._made:
-                raise NmtError(
-                    f"{self._of}: no two phrases of it stand between the same words, so no pair can be made from it: "
-                    "leave substitutions out"
-                )
-        yield from self._made
+        """Yield the pairs in order."""
+        return iter(self._made)
 
 
 def read_pairs(source: Source, src_lang: str = "src", tgt_lang: str = "tgt") -> Iterator[Pair]:
@@ -228,7 +238,10 @@ class PairFilter:
             kept &= ~mask
         overlapping = self._overlapping(src, tgt, kept)
         if self._remove_overlap:
-            dropped["in dev or test"] = overlapping
+            # On the other side too: pairs may be listed both ways round, and a model of both directions knows them so.
+            turned = self._overlap.has(tgt) if self._overlap is not None else np.zeros_like(kept)
+            dropped["in dev or test"] = overlapping | (turned & kept)
+            overlapping = dropped["in dev or test"]
             kept &= ~overlapping
         repeated = self._repeated(src, tgt, kept)
         self.repeated.add(label, first_line + np.flatnonzero(repeated))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nmt.data.alignments import PieceLinks
-from nmt.data.corpus import Drops, PairFilter, PairSource
+from nmt.data.corpus import Drops, MadePairs, PairFilter, PairSource
 from nmt.data.counts import Checksum, PieceCounts, UnknownCharacters, histogram
 from nmt.data.overlap import Overlap
 from nmt.data.sources import Pair
@@ -111,7 +111,7 @@ class SplitEncoder:
     def __init__(
         self,
         split: str,
-        sources: Sequence[PairSource],
+        sources: Sequence[PairSource | MadePairs],
         tokenizers: Tokenizers,
         total: int,
         reporter: Reporter,
@@ -170,7 +170,7 @@ class SplitEncoder:
         report = {
             "sources": [source.label for source in self.sources],
             "kept_of_each": list(kept.values()),
-            "unit": "line" if all(source.unit == "line" for source in self.sources) else "row",
+            "unit": "row" if any(source.unit == "row" for source in self.sources) else "line",
             "read": read,
             **_filter_report(pair_filter),
             "line_breaks_folded": sum(source.folded for source in self.sources),
@@ -183,7 +183,7 @@ class SplitEncoder:
         src_ids, tgt_ids = Rows.of(self.tokenizers.src.encode(src)), Rows.of(self.tokenizers.tgt.encode(tgt))
         return _Encoded(src, tgt, src_ids, tgt_ids)
 
-    def _numbered(self) -> Iterator[tuple[PairSource, int, list[Pair]]]:
+    def _numbered(self) -> Iterator[tuple[PairSource | MadePairs, int, list[Pair]]]:
         """Yield batches with their source and the number of their first line in it."""
         for source in self.sources:
             line = 1

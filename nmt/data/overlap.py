@@ -166,6 +166,14 @@ class Overlap:
             found[places] = np.any([split.compare(keys) for split in self._splits.values()], axis=0)
         return found
 
+    def has(self, texts: Sequence[str]) -> Mask:
+        """Return which of the texts is a source sentence of dev or test, normalised, [texts]; not for the report."""
+        found = np.isin(self._signatures.of(texts), self._held)
+        for place in np.flatnonzero(found).tolist():
+            digest = text_digests([normalised(texts[place])])
+            found[place] = any(np.isin(digest, split.keys[_NORMALISED_SOURCE]).any() for split in self._splits.values())
+        return found
+
     def report(self, lines: int) -> dict[str, dict[str, Any]]:
         """Return for each split how many of its pairs training has.
 

@@ -34,8 +34,8 @@ _SMALLEST = 1e-9
 def align_words(pairs: Sequence[tuple[Words, Words]]) -> list[Links]:
     """Return the links of each pair, (source word, target word).
 
-    Words are compared without regard to case. A pair with an empty side has no links. Time and memory grow with the
-    number of pairs and the product of their lengths: 30,000 captions take seconds.
+    Words are compared without regard to case. A pair with an empty side has no links. Time grows with the number of
+    pairs, the length of one side and the square of that of the other: leave out what is no sentence.
     """
     filled = [number for number, pair in enumerate(pairs) if pair[0] and pair[1]]
     sources, targets = (_numbered([pairs[number][side] for number in filled]) for side in (0, 1))
@@ -45,7 +45,8 @@ def align_words(pairs: Sequence[tuple[Words, Words]]) -> list[Links]:
     there = _posteriors(sources, targets)
     other = _posteriors(targets, sources)
     for number, forth, back in zip(filled, there, other, strict=True):
-        agreed = np.sqrt(forth * back.T)
+        # Rounded, as the last digits differ between processors and the links must not.
+        agreed = np.round(np.sqrt(forth * back.T), 6)
         links[number] = frozenset((int(i), int(j)) for j, i in np.argwhere(agreed >= _AGREEMENT))
     return links
 
@@ -200,7 +201,8 @@ class _Pass:
         self.from_words = np.where(real, forward * backward / total, 0.0)
         self._from_empty = np.where(real[..., 0], (forward_empty * backward).sum(2) / total[..., 0], 0.0)
         self.first = np.zeros(_LONGEST_JUMP + 1)
-        np.add.at(self.first, np.minimum(np.arange(len(start)), _LONGEST_JUMP), self.from_words[:, 0].sum(0))
+        beginnings = ((forward + forward_empty) * backward / total)[:, 0].sum(0)
+        np.add.at(self.first, np.minimum(np.arange(len(start)), _LONGEST_JUMP), beginnings)
         before = (forward + forward_empty)[:, :-1]
         left = before / ((before * backward[:, :-1]).sum(2, keepdims=True) * scale[:, 1:])
         left = np.where(real[:, 1:], left, 0.0).reshape(-1, len(start))

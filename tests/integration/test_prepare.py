@@ -265,6 +265,33 @@ def test_substitutions_follow_the_real_pairs_and_are_the_same_each_time(tmp_path
     assert again.report["train"]["checksum"] == prepared.report["train"]["checksum"]
 
 
+def test_nothing_is_made_of_pairs_that_are_removed_as_those_of_dev_and_test_in_either_direction(tmp_path: Path) -> None:
+    held_out = [(f"the w{number} sees a house", f"das v{number} sieht ein Haus") for number in range(20)]
+    files = write(tmp_path, "train", pairs(300, 1) + held_out)
+    turned = {"src": files["tgt"], "tgt": files["src"], "substitutions": 100}
+    train = [files | {"substitutions": 100}, turned]
+    test = write(tmp_path, "test", [(src.upper(), tgt) for src, tgt in held_out])
+    prepared, _ = run(config(tmp_path, train=train, test=test, remove_overlap=True), tmp_path)
+    assert prepared.report["train"]["dropped"]["in dev or test"]["count"] >= 40
+    texts = " ".join([*prepared.train.src_texts(), *prepared.train.tgt_texts()])
+    assert "w1" not in texts
+    assert "v1" not in texts
+    first, second = prepared.report["train"]["made"]
+    assert first["pairs"] == second["pairs"] == 100
+    assert first["first"] != [pair[::-1] for pair in second["first"]]
+    kept, _ = run(config(tmp_path, train=train, test=test), tmp_path)
+    assert "w1" in " ".join(kept.train.src_texts())
+
+
+def test_line_feeds_of_a_source_with_substitutions_count_once(tmp_path: Path) -> None:
+    rows = [{"en": src.replace(" ", "\n", number == 0), "de": tgt} for number, (src, tgt) in enumerate(pairs(300, 1))]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    prepared, _ = run(config(tmp_path, train={"jsonl": str(tmp_path / "t.jsonl"), "substitutions": 20}), tmp_path)
+    assert prepared.report["train"]["line_breaks_folded"] == 1
+    assert prepared.report["train"]["kept_of_each"] == [300, 20]
+    assert not any("\n" in text for text in prepared.train.src_texts())
+
+
 def test_first_lines_are_those_of_each_source(tmp_path: Path) -> None:
     one = write(tmp_path, "one", [*pairs(200, 1), ("", "x"), ("", "x")])
     (tmp_path / "two.csv").write_text(

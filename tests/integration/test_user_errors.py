@@ -152,8 +152,13 @@ DATA = {
     ),
     "no pair to be made": Row(
         f"{PREPARE} --set 'data.train={{tsv: t, substitutions: 9}}'",
-        ("t: no two phrases of it stand between the same words", "leave substitutions out"),
+        ("t: no new pair can be made from it", "Leave substitutions out"),
         {"t": "one\teins\ntwo\tzwei\n"},
+    ),
+    "no new pair to be made": Row(
+        f"{PREPARE} --set 'data.train={{tsv: t, substitutions: 9}}'",
+        ("t: no new pair can be made from it", "all exchanges are in it already"),
+        {"t": "we see dog here\twir sehen Hund hier\nwe see cat here\twir sehen Katze hier\n" * 5},
     ),
     "too many pairs to make others of": Row(
         f"{PREPARE} --set 'data.train={{tsv: t, substitutions: 9}}'",

@@ -26,7 +26,7 @@ data.train_alignments=/b
 """
 REFUSED = """
 data.src_lang=fr data.tgt_lang=fr data.max_length=50
-data.max_ratio=2.0 data.drop_duplicates=true data.remove_overlap=true
+data.train.substitutions=10 data.max_ratio=2.0 data.drop_duplicates=true data.remove_overlap=true
 tokenizer.vocab_size=100 tokenizer.model_type=bpe tokenizer.joint=false tokenizer.character_coverage=0.99
 tokenizer.byte_fallback=true tokenizer.sample_sentences=10
 model.embedding_size=512 model.tie_embeddings=true model.layer_norm=true model.encoder.cell=lstm

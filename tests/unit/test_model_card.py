@@ -85,5 +85,8 @@ def test_sources_are_named_with_what_was_made_of_them_and_without_their_folders(
     text = run.config.read_text().replace("train: {tsv: a.tsv}", f"train: {train}")
     run.config.write_text(text)
     card = model_card(facts(run, run.best))
-    assert "a/b, split x, and 2,000 pairs made from them by substitution; c.csv, src_column de, tgt_column en" in card
+    assert (
+        "a/b, split x, and up to 2,000 pairs made from them by substitution; c.csv, src_column de, tgt_column en"
+        in card
+    )
     assert "secret" not in card

@@ -37,7 +37,7 @@ def _by_enumeration(
             weight *= share * table[0 if empty else source[place], word]
             before = place
         total += weight
-        first[path[0][0]] += weight * (not path[0][1])
+        first[path[0][0]] += weight
         for step, (place, empty) in enumerate(path):
             posterior[step, place] += weight * (not empty)
         for (left, _), (right, empty) in itertools.pairwise(path):
