@@ -132,7 +132,7 @@ class Source(Section):
             problems.append(Problem((other,), f"is missing: {sides[0]} needs {other}, the file of the other side"))
         elif sides or given == ["tsv"]:
             problems += self._unused(
-                ("src_column", "tgt_column"), "only jsonl, csv, parquet and hub have named columns"
+                ("src_column", "tgt_column"), "only jsonl, csv, parquet and hub have named columns: exchange the sides themselves"
             )
         if given == ["hub"] and self.split is None:
             problems.append(
