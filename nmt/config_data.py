@@ -175,7 +175,8 @@ class DataConfig(Section):
     drop_duplicates: bool = False
     """Whether a training pair that has occurred before is dropped."""
     remove_overlap: bool = False
-    """Whether a training pair is dropped whose source sentence, case, blanks and punctuation aside, dev or test has."""
+    """Whether a training pair is dropped one of whose sides is, case, blanks and punctuation aside, a source sentence of
+    dev or test."""
 
     @model_validator(mode="after")
     def _sources_make_sense(self) -> DataConfig:
