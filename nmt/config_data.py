@@ -131,9 +131,8 @@ class Source(Section):
             other = "tgt" if sides == ["src"] else "src"
             problems.append(Problem((other,), f"is missing: {sides[0]} needs {other}, the file of the other side"))
         elif sides or given == ["tsv"]:
-            problems += self._unused(
-                ("src_column", "tgt_column"), "only jsonl, csv, parquet and hub have named columns: exchange the sides themselves"
-            )
+            why = "only jsonl, csv, parquet and hub have named columns: exchange the sides themselves"
+            problems += self._unused(("src_column", "tgt_column"), why)
         if given == ["hub"] and self.split is None:
             problems.append(
                 Problem(("split",), "is missing: say which split of the data set, for example split: train")
@@ -175,8 +174,8 @@ class DataConfig(Section):
     drop_duplicates: bool = False
     """Whether a training pair that has occurred before is dropped."""
     remove_overlap: bool = False
-    """Whether a training pair is dropped one of whose sides is, case, blanks and punctuation aside, a source sentence of
-    dev or test."""
+    """Whether a training pair is dropped one of whose sides is a source sentence of dev or test, case, blanks and
+    punctuation aside."""
 
     @model_validator(mode="after")
     def _sources_make_sense(self) -> DataConfig:
