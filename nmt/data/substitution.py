@@ -104,7 +104,7 @@ def substitute(
     links = align_words([(_texts(src), _texts(tgt)) for src, tgt in sentences])
     places, phrases = _phrases(sentences, links)
     usable = [number for number, found in enumerate(places) if found]
-    known = {(" ".join(src.split()), " ".join(tgt.split())) for src, tgt in pairs}
+    known = {(_joined(_words(src)), _joined(_words(tgt))) for src, tgt in pairs}
     draw = random.Random(seed)
     made: list[Pair] = []
     misses = 0
