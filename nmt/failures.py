@@ -69,6 +69,8 @@ def _refuse_repeated(command: Any, ctx: typer.Context, args: list[str]) -> None:
         if not hasattr(error, "exit_code"):
             raise
         return  # a usage error, which the command itself reports
+    if any(param.is_eager for param in given):  # --help: nothing is run
+        return
     for param in given:
         values = param.param_type_name == "option" and not (param.multiple or param.is_flag or param.count)
         if values and given.count(param) > 1:

@@ -76,6 +76,8 @@ def client(address: tuple[str, int], lines: list[str], tally: Tally, pid: int) -
         except (OSError, http.client.HTTPException):
             connection.close()
             outcome = "lost"
+        except (ValueError, LookupError, TypeError):  # the answer is no JSON, or another one than was asked for
+            outcome = "malformed"
         with tally.lock:
             tally.outcomes[outcome] += 1
             tally.seconds.append(time.perf_counter() - started)

@@ -66,6 +66,11 @@ def test_the_help_of_a_command_shows_examples_that_start_with_it(command: str) -
     assert re.search(rf"^  (.*\| )?nmt {command}\b", result.stdout, re.MULTILINE)
 
 
+def test_help_is_given_whatever_stands_beside_it() -> None:
+    result = run("eval", "--run", "a", "--run", "b", "--help")
+    assert (result.exit_code, result.stdout) == (0, run("eval", "--help").stdout)
+
+
 LIGHT = [
     ["--help"],
     ["--version"],
