@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,22 +84,26 @@ def evaluate_split(
     name, files, pairs = given_pairs(config, split, src, tgt, pairs)
     tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
-    name = run.evaluation_name(name, checkpoint, int8=int8)
+    name = run.evaluation_name(name, checkpoint, search=_not_its_own(config.search, search), int8=int8)
     _refuse_overwriting(run, name, files)
     _refuse_unwritable(run, name)
     for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
         reporter.warning(doubt)
+    run.eval.mkdir(parents=True, exist_ok=True)
+    words = word_splitter(tgt_lang, tokenize)
+    counts = training_words(run, tokenize or bleu_tokenizer_name(tgt_lang), words, reporter)
     translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
     translator.processes = processes
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
-    result = _score(config, pairs, translations, translator, name, run, seconds, files, reporter)
+    hypotheses = [translation.text for translation in translations]
+    _write_translations(run, name, hypotheses)
+    result = _score(config, pairs, translations, translator, name, run, seconds, files, counts)
     if result.truncated:
         reporter.warning(too_long(result.truncated))
-    hypotheses = [translation.text for translation in translations]
     sources, references = zip(*pairs, strict=True)
     for doubt in doubts_of_translations(sources, hypotheses, references):
         reporter.warning(doubt)
-    _write(run, result, hypotheses)
+    _write(run, result)
     return result
 
 
@@ -131,6 +135,17 @@ def given_pairs(
     return name, files, pairs
 
 
+def _not_its_own(own: SearchConfig, search: SearchConfig | None) -> list[str]:
+    """The settings of a search that are not the run's, as a file name has them: `beam1`."""
+    names = {"beam_size": "beam", "length_penalty": "length", "coverage_penalty": "coverage"}
+    names |= {"max_length_ratio": "ratio", "rerank": "rerank-"}
+    return [
+        f"{name}{getattr(search, setting)}"
+        for setting, name in names.items()
+        if search is not None and getattr(search, setting) != getattr(own, setting)
+    ]
+
+
 def _translate(
     translator: Translator, sources: Sequence[str], name: str, batch_tokens: int, reporter: Reporter
 ) -> tuple[list[Translation], float]:
@@ -155,7 +170,7 @@ def _score(
     run: RunDir,
     seconds: float,
     files: dict[str, str],
-    reporter: Reporter,
+    counts: Mapping[str, int] | None,
 ) -> EvaluationResult:
     hypotheses = [translation.text for translation in translations]
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
@@ -179,8 +194,6 @@ def _score(
         bootstrap=RESAMPLES,
     )
     words = word_splitter(tgt_lang, tokenize)
-    run.eval.mkdir(parents=True, exist_ok=True)
-    counts = training_words(run, tokenize or bleu_tokenizer_name(tgt_lang), words, reporter)
     worst = worst_sentences(sources, hypotheses, references, sentence_scores(hypotheses, references))
     return EvaluationResult(
         split=name,
@@ -228,11 +241,16 @@ def _refuse_unwritable(run: RunDir, name: str) -> None:
             refuse_unwritable(file)
 
 
-def _write(run: RunDir, result: EvaluationResult, hypotheses: Sequence[str]) -> None:
-    scores, translations, table, plot, page = _files(run, result.split)
+def _write_translations(run: RunDir, name: str, hypotheses: Sequence[str]) -> None:
+    """Keeps what took minutes before anything is made of it."""
+    scores, translations, *_ = _files(run, name)
     # First gone, last written: where this file is, the others belong to it.
     scores.unlink(missing_ok=True)
     write_lines(translations, hypotheses)
+
+
+def _write(run: RunDir, result: EvaluationResult) -> None:
+    scores, _, table, plot, page = _files(run, result.split)
     write_atomic(table, length_csv(result.by_length))
     _draw(run, result, plot, page)
     write_atomic(scores, json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")

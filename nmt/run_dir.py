@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,18 +238,27 @@ class RunDir:
         real = Path(os.path.realpath(path))
         return any(real.is_relative_to(os.path.realpath(part)) for part in (*files, *folders))
 
-    def evaluation_name(self, name: str, checkpoint: Path | None = None, *, int8: bool = False) -> str:
-        """Return what the files of an evaluation are called: `name`, the test set's, for the best checkpoint.
+    def evaluation_name(
+        self,
+        name: str,
+        checkpoint: Path | None = None,
+        *,
+        search: Sequence[str] = (),
+        int8: bool = False,
+    ) -> str:
+        """Return what the files of an evaluation are called: `name`, the test set's, for the run as it is.
 
         Another checkpoint's name follows, as in `test.last`, so that its scores never stand for those of the best one.
-        That of a checkpoint from elsewhere has its run or folder before it, as in `test.luong.last`; and `int8` ends
-        the name where the search multiplied in 8 bits.
+        That of a checkpoint from elsewhere has its run or folder before it, as in `test.luong.last`. Then come the
+        settings of the `search` that are not the run's own, as in `test.beam1`; and `int8` ends the name where the
+        search multiplied in 8 bits.
         """
         if checkpoint is not None and os.path.realpath(checkpoint) != os.path.realpath(self.best):
             home = Path(os.path.realpath(checkpoint.parent))
             if home != Path(os.path.realpath(self.checkpoints)):
                 name = f"{name}.{(home.parent if home.name == self.checkpoints.name else home).name}"
             name = f"{name}.{checkpoint.stem}"
+        name = ".".join([name, *search])
         return f"{name}.int8" if int8 else name
 
     def inside(self, path: Path) -> str:

@@ -115,7 +115,7 @@ def test_the_best_checkpoint_is_used_unless_another_is_named(run: RunDir, transl
     result = evaluate(run, checkpoint=run.last, search=SearchConfig(beam_size=1))
     assert translator.loaded["checkpoint"] == run.last
     assert (result.checkpoint, result.search["beam_size"]) == ("checkpoints/last.pt", 1)
-    assert json.loads((run.eval / "test.last.json").read_text())["step"] == 1800
+    assert json.loads((run.eval / "test.last.beam1.json").read_text())["step"] == 1800
 
 
 def test_scores_of_another_checkpoint_have_files_of_their_own(run: RunDir, translator: FakeTranslator) -> None:
@@ -125,6 +125,46 @@ def test_scores_of_another_checkpoint_have_files_of_their_own(run: RunDir, trans
     assert [result.split for result in results] == ["test.last", "test.last.int8"]
     assert {name: (run.eval / name).read_bytes() for name in before} == before
     assert json.loads((run.eval / "test.last.json").read_text())["checkpoint"] == "checkpoints/last.pt"
+
+
+def test_scores_of_another_search_than_the_runs_own_have_files_of_their_own(
+    run: RunDir, translator: FakeTranslator
+) -> None:
+    evaluate(run)
+    before = {file.name: file.read_bytes() for file in run.eval.iterdir()}
+    others = [{"beam_size": 1}, {"length_penalty": 0.6, "coverage_penalty": 0.2}, {"max_length_ratio": 3.0}]
+    others += [{"rerank": "mbr"}]
+    own = load_config(str(run.config)).search
+    results = [evaluate(run, search=own.model_copy(update=other)) for other in others]
+    assert [result.split for result in results] == [
+        "test.beam1", "test.length0.6.coverage0.2", "test.ratio3.0", "test.rerank-mbr",
+    ]  # fmt: skip
+    assert {name: (run.eval / name).read_bytes() for name in before} == before
+    assert json.loads((run.eval / "test.beam1.json").read_text())["search"]["beam_size"] == 1
+    assert evaluate(run, search=own.model_copy()).split == "test"
+
+
+def test_translations_are_kept_whatever_goes_wrong_with_the_scores(
+    run: RunDir, translator: FakeTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(run)
+
+    def fail(*args: object, **settings: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(nmt.evaluate, "score_corpus", fail)
+    with pytest.raises(MemoryError):
+        evaluate(run, pairs=[("other text", "OTHER TEXT")])
+    assert (run.eval / "test.hyp.txt").read_text() == "OTHER TEXT\n"
+    assert not (run.eval / "test.json").exists()
+
+
+def test_damaged_word_counts_are_refused_before_translation(run: RunDir, translator: FakeTranslator) -> None:
+    run.eval.mkdir(exist_ok=True)
+    (run.eval / "training_words.tsv.gz").write_bytes(b"none")
+    with pytest.raises(NmtError, match=r"training_words\.tsv\.gz.*Remove it"):
+        evaluate(run)
+    assert translator.calls == []
 
 
 def test_a_checkpoint_from_elsewhere_has_files_of_its_own(
