@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from nmt.config import Config, load_config
 from nmt.data.text import read_lines
+from nmt.doubts import FEW, doubts_of_pairs
 from nmt.errors import NmtError
 from nmt.evaluate import evaluate_split, given_pairs
 from nmt.evaluation import digest_of_pairs
@@ -21,13 +22,14 @@ from nmt.scoring import (
     LESS_IS_BETTER,
     METRIC_NAMES,
     RESAMPLES,
+    bleu_tokenizer_name,
     by_length,
     check_tokenizer,
     interval,
     reported,
     sentence_scores,
 )
-from nmt.significance import TRIALS, MetricComparison, SystemScore, paired_tests
+from nmt.significance import TRIALS, MetricComparison, SystemScore, paired_tests, refuse_more_than_tests_hold
 from nmt.training.checkpoint import load_checkpoint
 
 T = TypeVar("T")
@@ -38,11 +40,12 @@ HEADINGS = ("score", "difference", "bootstrap, 95 % interval", "p (bootstrap)", 
 
 @dataclass(frozen=True)
 class System:
-    """A run that is compared: what it is called, its translations, and the update of the checkpoint they are of."""
+    """A run that is compared: its name, the update of its checkpoint, how it searched, and its translations."""
 
     name: str
     path: str
     step: int
+    search: dict[str, Any]
     hypotheses: tuple[str, ...]
 
 
@@ -91,7 +94,10 @@ class Comparison:
             "sentences": self.sentences,
             "pairs_digest": self.pairs_digest,
             "baseline": self.systems[0].name,
-            "systems": [{"name": each.name, "path": each.path, "step": each.step} for each in self.systems],
+            "systems": [
+                {"name": each.name, "path": each.path, "step": each.step, "search": each.search}
+                for each in self.systems
+            ],
             "metrics": {
                 name: {
                     "signatures": {
@@ -151,23 +157,35 @@ def compare_runs(
         changed: how many of the sentences that changed most, in either direction.
 
     Raises:
-        NmtError: when a run is named twice, test sets differ, and for all that `evaluate_split` refuses.
+        NmtError: when a run is named twice, test sets differ, the test set is too large for the tests, and for all
+            that `evaluate_split` refuses.
     """
     names = _names(runs)
     configs = [load_config(str(run.config)) for run in runs]
     evaluation, tgt_lang = configs[0].evaluation, configs[0].data.tgt_lang
     check_tokenizer(tgt_lang, evaluation.bleu_tokenize)
     given, pairs = _same_pairs(runs, configs, split, src, tgt)
+    refuse_more_than_tests_hold(len(pairs))
+    for doubt in doubts_of_pairs(pairs, evaluation.bleu_tokenize or bleu_tokenizer_name(tgt_lang)):
+        reporter.warning(doubt)
+    if len(pairs) < FEW:
+        reporter.warning(f"{len(pairs)} sentences are too few for intervals and tests: scores alone are given.")
     systems = []
     for name, run, config in zip(names, runs, configs, strict=True):
         kept = _stored(run, config, given, pairs)
         if kept is None:
-            reporter.info(f"{run.path}: no translations of its best checkpoint are stored; they are made now.")
+            reporter.info(
+                f"{run.path}: what its best checkpoint and its own search give is not stored; it is made now."
+            )
             evaluate_split(
                 run, reporter, split=split, src=src, tgt=tgt, device=device, batch_tokens=batch_tokens, pairs=pairs
             )
             kept = _stored(run, config, given, pairs)
-        systems.append(System(name, str(run.path), *_unchanged(run, kept)))
+        step, hypotheses = _unchanged(run, kept)
+        systems.append(System(name, str(run.path), step, config.search.model_dump(mode="json"), hypotheses))
+    for doubt in (_other_ways(names, configs), _other_searches(systems)):
+        if doubt:
+            reporter.warning(doubt)
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     settings: dict[str, Any] = {"tgt_lang": tgt_lang, "bleu_tokenize": evaluation.bleu_tokenize}
     reporter.info(f"{len(systems)} runs: {resamples:,} resamples and {trials:,} trials for each metric …")
@@ -183,6 +201,22 @@ def compare_runs(
     }
     changes = _changes(systems, pairs, changed)
     return Comparison(given, len(pairs), digest_of_pairs(pairs), tuple(systems), tests, curves, changes)
+
+
+def _other_ways(names: Sequence[str], configs: Sequence[Config]) -> str:
+    """Say which way each run translates, where not all do the same."""
+    ways = [f"{config.data.src_lang} to {config.data.tgt_lang}" for config in configs]
+    told = ", ".join(f"{name} {way}" for name, way in zip(names, ways, strict=True))
+    return f"the runs were made to translate different ways: {told}." if len(set(ways)) > 1 else ""
+
+
+def _other_searches(systems: Sequence[System]) -> str:
+    """Say in which settings the runs searched differently, if they did: then models alone are not compared."""
+    differing = [key for key, value in systems[0].search.items() if any(each.search[key] != value for each in systems)]
+    if not differing:
+        return ""
+    told = "; ".join(f"{each.name} {', '.join(f'{key} {each.search[key]}' for key in differing)}" for each in systems)
+    return f"the runs search differently, each as its configuration says, and that may be the difference: {told}."
 
 
 def refuse_unwritable_results(*paths: Path | None) -> None:
@@ -209,7 +243,11 @@ def comparison_page(comparison: Comparison, plot: bytes) -> str:
     """The report as HTML, with the plot of the length curves, PNG, in it."""
     names = [system.name for system in comparison.systems]
     facts = [f"{comparison.sentences:,} sentences", f"baseline {names[0]}"]
-    facts += [f"{system.name}: best checkpoint, step {system.step:,}" for system in comparison.systems]
+    facts += [
+        f"{system.name}: best checkpoint, step {system.step:,}; "
+        + ", ".join(f"{key} {value}" for key, value in system.search.items())
+        for system in comparison.systems
+    ]
     sections = [_metric_section(metric_title(name), each, names) for name, each in comparison.metrics.items()]
     sections.append(_length_section(comparison.by_length, plot))
     for name, changes in comparison.changes.items():
@@ -241,10 +279,11 @@ def metric_title(metric: str) -> str:
 
 def cells(score: SystemScore) -> tuple[str, ...]:
     """The score of a system as text, under `HEADINGS`."""
-    difference = "" if score.difference is None else f"{score.difference:+.2f}"
+    difference = "" if score.difference is None else f"{round(score.difference, 2) + 0.0:+.2f}"  # + 0.0: no -0.00
     values = (score.p_bootstrap, score.p_randomisation)
-    p_values = ("" if value is None else f"{value:.4f}" for value in values)
-    return f"{score.score:.2f}", difference, f"{score.mean:.2f} ± {score.half_width:.2f}", *p_values
+    p_values = ("" if value is None else "<0.0001" if value < 0.00005 else f"{value:.4f}" for value in values)
+    around = "" if score.mean is None or score.half_width is None else f"{score.mean:.2f} ± {score.half_width:.2f}"
+    return f"{score.score:.2f}", difference, around, *p_values
 
 
 def _length_section(curves: Mapping[str, Sequence[LengthRow]], plot: bytes) -> Section:

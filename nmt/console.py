@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from nmt.translations import Translation
 
 SECONDS_BETWEEN_LINES = 10.0
+NAME_WIDTH = 12  # of a run in a table that is too wide for its terminal
+NO_WIDTH = 10_000  # of what no line is broken for
 
 
 def silence(stream: TextIO | None) -> None:
@@ -279,10 +281,11 @@ def _frequency_table(rows: Iterable[FrequencyRow]) -> Table:
     from nmt.evaluation import rate
 
     table = Table("times in training", box=SIMPLE_HEAD, title="Words by frequency", title_justify="left")
-    for heading in ("in references", "precision", "recall", "F-measure"):
+    for heading in ("in references", "in translations", "precision", "recall", "F-measure"):
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(row.label, f"{row.reference:,}", *map(rate, (row.precision, row.recall, row.f_measure)))
+        counts = f"{row.reference:,}", f"{row.hypothesis:,}"
+        table.add_row(row.label, *counts, *map(rate, (row.precision, row.recall, row.f_measure)))
     return table
 
 
@@ -308,11 +311,13 @@ def show_comparison(comparison: Comparison) -> None:
         console.print(_plain_table(metric_title(metric), ("run", *HEADINGS), rows))
         console.print(_line(f"bootstrap: {found.bootstrap_signature}"))
         console.print(_line(f"randomisation: {found.randomisation_signature}"))
+    buckets = comparison.by_length[names[0]]
     lengths = [
-        (row[0].label, f"{row[0].sentences:,}", *(f"{each.bleu:.2f}" for each in row))
-        for row in zip(*comparison.by_length.values(), strict=True)
+        ("sentences", *(f"{row.sentences:,}" for row in buckets)),
+        *((name, *(f"{row.bleu:.2f}" for row in rows)) for name, rows in comparison.by_length.items()),
     ]
-    console.print(_plain_table("BLEU by length", ("words of the source", "sentences", *names), lengths))
+    head = ("words of the source", *(row.label for row in buckets))
+    console.print(_plain_table("BLEU by length", head, lengths))
     for name, changes in comparison.changes.items():
         for changed, what in ((changes.better, "gained"), (changes.worse, "lost")):
             if changed:
@@ -325,11 +330,21 @@ def show_comparison(comparison: Comparison) -> None:
 
 
 def _plain_table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """Return a table of texts, none of them markup; all columns but the first hold numbers."""
+    """Return a table of texts, none of them markup; all columns but the first hold numbers.
+
+    Where it is too wide for a terminal, lines are broken rather than cut: names may differ at their end alone.
+    """
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
-    for number, heading in enumerate(head):
-        table.add_column(_line(heading), justify="right" if number else "left")
-    for row in rows:
+    columns = list(zip(head, *rows, strict=True))
+    for number, (heading, *cells) in enumerate(columns):
+        widest = max(map(len, cells), default=0)
+        table.add_column(
+            _line(heading),
+            justify="right" if number else "left",
+            overflow="fold",
+            min_width=widest if number else min(widest, NAME_WIDTH),
+        )
+    for row in zip(*(cells for _, *cells in columns), strict=True):
         table.add_row(*map(_line, row))
     return table
 
@@ -426,4 +441,4 @@ def _line(text: str, style: str = "") -> Text:
 def _output() -> Console:
     """Return the console of results. A pipe or a file has no width that lines should be broken at."""
     console = _Console(highlight=False, soft_wrap=True)
-    return console if console.is_terminal else _Console(highlight=False, soft_wrap=True, width=240)
+    return console if console.is_terminal else _Console(highlight=False, soft_wrap=True, width=NO_WIDTH)

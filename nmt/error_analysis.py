@@ -47,7 +47,8 @@ def by_frequency(
 
     In each sentence a word matches as often as both sides have it. With M matches, H words of the hypotheses and R of
     the references in a bucket, precision is M / H, recall M / R, and F = 2 P R / (P + R) (word accuracy by frequency of
-    compare-mt; Neubig et al. 2019). Buckets without a word on either side are left out.
+    compare-mt; Neubig et al. 2019). Where the references have no word, there is nothing to recall and no F. Buckets
+    without a word on either side are left out.
 
     Args:
         hypotheses, references: raw text, one sentence each.
@@ -69,7 +70,7 @@ def by_frequency(
         inside = {word for word in ours | theirs if low <= counts.get(word, 0) < (math.inf if high is None else high)}
         h, r, m = (sum(found[word] for word in inside) for found in (ours, theirs, both))
         if h or r:
-            f = 2 * m / (h + r)  # 2PR / (P + R) with M / H and M / R put in
+            f = 2 * m / (h + r) if r else None  # 2PR / (P + R) with M / H and M / R put in
             rows.append(FrequencyRow(low, high, r, h, m, m / h if h else None, m / r if r else None, f))
     return rows
 

@@ -21,6 +21,7 @@ METRICS = ("bleu", "chrf", "ter")  # those that a configuration names; chrF++ go
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 LESS_IS_BETTER = ("ter",)
 RESAMPLES = 1000  # for the 95 % intervals, as `sacrebleu --confidence` does by default
+MOST_RESAMPLED = 20_000  # sentences; sacreBLEU holds all resamples at once, of chrF++ 100 kB a sentence
 # sacreBLEU's tokenizer by target language where 13a is wrong, under the codes of ISO 639-1 and 639-3.
 _TOKENIZER_OF = {
     "zh": "zh",

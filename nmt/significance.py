@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nmt.scoring import check_aligned, make_metric
+from nmt.doubts import FEW
+from nmt.errors import NmtError
+from nmt.scoring import MOST_RESAMPLED, check_aligned, make_metric
 
 RESAMPLES = 1000  # sacreBLEU's defaults, and so those of its papers
 TRIALS = 10_000
@@ -20,6 +22,9 @@ TRIALS = 10_000
 class SystemScore:
     """One system by one metric. `mean` ± `half_width` is the 95 % interval of the bootstrap (Koehn 2004).
 
+    Of fewer than `FEW` sentences there is neither interval nor p-value: resamples of so few are mostly the same, and
+    sacreBLEU, which counts larger differences alone, would call any difference significant.
+
     `difference` is to the baseline; the p-values say how likely a difference as large is by chance: by the paired
     bootstrap, and by approximate randomisation (Riezler and Maxwell 2005). All three are None for the baseline. Where
     there is no difference both p-values are 1: sacreBLEU counts larger differences alone, and gives a system that is
@@ -27,8 +32,8 @@ class SystemScore:
     """
 
     score: float
-    mean: float
-    half_width: float
+    mean: float | None
+    half_width: float | None
     difference: float | None
     p_bootstrap: float | None
     p_randomisation: float | None
@@ -64,21 +69,35 @@ def paired_tests(
         trials: of approximate randomisation.
 
     Raises:
-        NmtError: as `score_corpus` does.
+        NmtError: as `score_corpus` does, and for more sentences than the tests can hold.
     """
     for hypotheses in systems:
         check_aligned(hypotheses, references)
+    refuse_more_than_tests_hold(len(references))
+    enough = len(references) >= FEW
     found = {}
     for name in metrics:
         bootstrap, bs_signature = _paired("bs", name, systems, references, tgt_lang, bleu_tokenize, resamples)
         shuffled, ar_signature = _paired("ar", name, systems, references, tgt_lang, bleu_tokenize, trials)
         base = bootstrap[0][0]
-        scores = tuple(
-            SystemScore(score, mean, half_width, None if number == 0 else score - base, *_meant(score != base, p, q))
-            for number, ((score, mean, half_width, p), (*_, q)) in enumerate(zip(bootstrap, shuffled, strict=True))
-        )
-        found[name] = MetricComparison(bs_signature, ar_signature, scores)
+        scores = []
+        for number, ((score, mean, half_width, p), (*_, q)) in enumerate(zip(bootstrap, shuffled, strict=True)):
+            difference = None if number == 0 else score - base
+            if enough:
+                scores.append(SystemScore(score, mean, half_width, difference, *_meant(score != base, p, q)))
+            else:
+                scores.append(SystemScore(score, None, None, difference, None, None))
+        found[name] = MetricComparison(bs_signature, ar_signature, tuple(scores))
     return found
+
+
+def refuse_more_than_tests_hold(sentences: int) -> None:
+    """Refuse a test set of which all resamples at once, as sacreBLEU has them, need more than some 4 GB."""
+    if sentences > MOST_RESAMPLED:
+        raise NmtError(
+            f"{sentences:,} sentences are more than the tests can hold in memory ({MOST_RESAMPLED:,}). Compare on a "
+            "part of them, given with --src and --tgt."
+        )
 
 
 def _meant(differ: bool, *p_values: float | None) -> tuple[float | None, ...]:

@@ -10,16 +10,18 @@ import pytest
 import torch
 
 import nmt.compare
-from nmt.compare import Comparison, compare_runs, write_comparison
+import nmt.console
+from nmt.compare import Comparison, cells, compare_runs, write_comparison
 from nmt.config import load_config
 from nmt.console import show_comparison
 from nmt.errors import NmtError
 from nmt.evaluation import digest_of_pairs
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
+from nmt.significance import SystemScore
 from nmt.training.foreign import KEYS
 
-PAIRS = [(f"source {n}", f"the reference of number {n} is here") for n in range(12)]
+PAIRS = [(f"source {n}", f"The reference of number {n} is here") for n in range(12)]
 GOOD = [target for _, target in PAIRS]
 BAD = [*GOOD[:3], "quite another text <b>", *GOOD[4:9], "", *GOOD[10:]]
 
@@ -133,6 +135,83 @@ def test_files_take_the_place_of_the_runs_test_sets(
         store(run, GOOD, name="a.en")
     assert compare([runs[0], other], **files).split == "a.en"
     assert evaluated == []
+
+
+class Listener(SilentReporter):
+    """Remembers the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def test_runs_that_search_or_translate_otherwise_are_told(runs: list[RunDir], tmp_path: Path) -> None:
+    same, other = Listener(), Listener()
+    compare_runs(runs, same, resamples=50, trials=50)
+    assert same.warnings == []
+    greedy = make_run(tmp_path / "c", settings="search: {beam_size: 1}\n")
+    greedy.config.write_text(greedy.config.read_text().replace("tgt_lang: de", "tgt_lang: nl"))
+    store(greedy, GOOD)
+    found = compare_runs([runs[0], greedy], other, resamples=50, trials=50)
+    assert other.warnings == [
+        "the runs were made to translate different ways: a en to de, c en to nl.",
+        "the runs search differently, each as its configuration says, and that may be the difference: "
+        "a beam_size 5; c beam_size 1.",
+    ]
+    assert [system["search"]["beam_size"] for system in found.to_dict()["systems"]] == [5, 1]
+
+
+def test_what_looks_wrong_with_the_test_set_is_told(tmp_path: Path) -> None:
+    pairs = [(source, f"{target} .") for source, target in PAIRS]
+    made = [make_run(tmp_path / name, pairs) for name in ("a", "b")]
+    for run in made:
+        store(run, GOOD, pairs_digest=digest_of_pairs(pairs))
+    reporter = Listener()
+    compare_runs(made, reporter, resamples=50, trials=50)
+    [warning] = reporter.warnings
+    assert "look tokenised" in warning
+
+
+def test_few_sentences_are_compared_by_scores_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [make_run(tmp_path / name, PAIRS[:3]) for name in ("a", "b")]
+    for run, texts in zip(made, (BAD[1:4], GOOD[:3]), strict=True):
+        store(run, texts, pairs_digest=digest_of_pairs(PAIRS[:3]))
+    reporter = Listener()
+    found = compare_runs(made, reporter, resamples=50, trials=50)
+    assert reporter.warnings == ["3 sentences are too few for intervals and tests: scores alone are given."]
+    show_comparison(found)
+    write_comparison(found, *(tmp_path / name for name in ("c.png", "c.json", "c.html")))
+    assert "±" not in capsys.readouterr().out
+    other = json.loads((tmp_path / "c.json").read_text())["metrics"]["bleu"]["systems"]["b"]
+    assert (other["mean"], other["half_width"], other["p_bootstrap"], other["p_randomisation"]) == (None,) * 4
+
+
+def test_tiny_p_values_and_differences_are_told_as_such() -> None:
+    shown = cells(SystemScore(39.0, 39.0, 1.5, -0.0004, 1 / 100_001, 0.00012))
+    assert shown == ("39.00", "+0.00", "39.00 ± 1.50", "<0.0001", "0.0001")
+
+
+@pytest.mark.parametrize("width", [60, 80, 10_000])
+def test_long_names_are_never_cut(
+    runs: list[RunDir], tmp_path: Path, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"multi30k-bahdanau-seed{number}" for number in (1, 2, 3)]
+    made = [make_run(tmp_path / name) for name in names]
+    for run in made:
+        store(run, GOOD)
+    monkeypatch.setattr(nmt.console, "NO_WIDTH", width)
+    show_comparison(compare(made))
+    lines = capsys.readouterr().out.splitlines()
+    assert "…" not in "".join(lines)
+    if width == 10_000:
+        return
+    # A name is broken between the first line of its row and the next ones: put together it is whole.
+    start = next(place for place, line in enumerate(lines) if line.strip() == "BLEU")
+    table = lines[start : next(place for place, line in enumerate(lines) if line.startswith("bootstrap:"))]
+    column = "".join(line[2:14].strip() for line in table)
+    assert all(name in column for name in names)
 
 
 def test_a_run_named_twice_is_refused_and_equal_names_are_told_apart(runs: list[RunDir], tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ def test_every_word_is_in_one_bucket() -> None:
 def test_a_side_without_such_words_has_no_rate() -> None:
     [row] = by_frequency([""], ["c"], COUNTS, str.split)
     assert (row.precision, row.recall, row.f_measure) == (None, 0.0, 0.0)
+    [row] = by_frequency(["c"], [""], COUNTS, str.split)
+    assert (row.precision, row.recall, row.f_measure) == (0.0, None, None)
     assert by_frequency([""], [""], COUNTS, str.split) == []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import nmt.significance
 from nmt.config import shipped_dir
 from nmt.errors import NmtError
 from nmt.significance import MetricComparison, paired_tests
@@ -85,8 +86,8 @@ def test_without_a_difference_nothing_is_significant() -> None:
     references = ["the old dog sees a cat", "the red cat sleeps here now", "a dog runs"]
     # Only case differs, which TER does not look at.
     found = paired_tests(
-        [["the old dog sees", "the red cat", "a dog"], ["The old dog sees", "The red cat", "A dog"]],
-        references,
+        [["the old dog sees", "the red cat", "a dog"] * 4, ["The old dog sees", "The red cat", "A dog"] * 4],
+        references * 4,
         metrics=["ter", "bleu"],
         tgt_lang="en",
         resamples=50,
@@ -95,6 +96,22 @@ def test_without_a_difference_nothing_is_significant() -> None:
     other = found["ter"].systems[1]
     assert (other.difference, other.p_bootstrap, other.p_randomisation) == (0, 1, 1)
     assert found["bleu"].systems[1].difference != 0
+
+
+@pytest.mark.parametrize(("sentences", "tested"), [(1, False), (4, False), (9, False), (10, True)])
+def test_few_sentences_have_scores_alone(sentences: int, tested: bool) -> None:
+    systems = [["the old dog sees a red cat"] * sentences, ["the old dog sees a cat"] * sentences]
+    found = paired_tests(systems, systems[0], metrics=["bleu"], tgt_lang="en", resamples=50, trials=50)
+    base, other = found["bleu"].systems
+    assert other.difference == other.score - base.score != 0
+    told = (base.mean, base.half_width, other.half_width, other.p_bootstrap, other.p_randomisation)
+    assert [value is not None for value in told] == [tested] * 5
+
+
+def test_more_sentences_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.significance, "MOST_RESAMPLED", 12)
+    with pytest.raises(NmtError, match=r"13 sentences are more.*\(12\).*--src and --tgt"):
+        paired_tests([["a"] * 13] * 2, ["a"] * 13, metrics=["bleu"], tgt_lang="de")
 
 
 def test_systems_of_another_length_are_refused() -> None:
