@@ -170,7 +170,7 @@ def evaluate(
     nmt eval --src news.en --tgt news.de
 
     The scores, a report to open in a browser, a CSV file and a plot by length, and the translations are written to
-    eval/ in the run's folder; those of another checkpoint than the best, and with --int8, under names of their own.
+    eval/ in the run's folder; those of another checkpoint, of another search and with --int8 under names of their own.
     """
     if (src is None) != (tgt is None):
         raise typer.BadParameter("--src and --tgt go together.", param_hint="'--src'")
