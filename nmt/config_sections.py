@@ -163,8 +163,8 @@ class ScheduleConfig(Section):
     """How the learning rate changes."""
 
     kind: Literal["plateau", "cosine", "inverse_sqrt", "constant"] = "plateau"
-    """plateau: times `factor` when validation stops improving; cosine: to 0 at max_steps; inverse_sqrt: by the root of
-    the steps since warm-up; constant."""
+    """plateau: times `factor` when validation stops improving; cosine: to 0 at max_steps; inverse_sqrt: after warm-up by
+    the root of warmup_steps / steps; constant."""
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """What plateau multiplies the rate by."""
     patience: CountOrZero = 2
@@ -325,6 +325,15 @@ def _idle_problems(config: Config) -> list[Problem]:
         text = "needs a second layer, which adds what it reads: set model.encoder.num_layers to 2 or more"
         problems.append(Problem(residual, text, (residual, layers)))
     annotations = model.annotation_dropout if model.decoder.kind != "none" else 0.0
+    if model.annotation_dropout > annotations:
+        silenced = ("model", "annotation_dropout")
+        text = "the decoder of kind none reads no annotations: set it to 0, or choose kind: bahdanau or luong"
+        problems.append(Problem(silenced, text, (silenced, _DECODER)))
+    schedule = config.training.schedule
+    if schedule.kind == "inverse_sqrt" and not schedule.warmup_steps:
+        kind, warmup = (("training", "schedule", name) for name in ("kind", "warmup_steps"))
+        text = "inverse_sqrt falls from the end of the warm-up on: set training.schedule.warmup_steps, such as 400"
+        problems.append(Problem(kind, text, (kind, warmup)))
     # Not the weights': those dropped are the same for the whole batch, and so for both readings.
     if config.training.r_drop and not any((model.dropout, model.word_dropout, annotations)):
         r_drop, dropout = ("training", "r_drop"), ("model", "dropout")
@@ -386,6 +395,14 @@ def _attention_problems(config: Config) -> list[Problem]:
             "between the pieces of one segmentation: set one of the two to 0"
         )
         problems.append(Problem(weight, text, (weight, ("tokenizer", "sampling_alpha"))))
+    guided = config.training.alignment_weight > 0 and config.data.train_alignments is not None
+    if guided and config.training.alignment_shift and config.training.scheduled_sampling:
+        sampling, shift = ("training", "scheduled_sampling"), ("training", "alignment_shift")
+        text = (
+            "cannot go with alignment_shift 1, which guides the step that has read a word: it would have read another "
+            "one than the links are of. Set scheduled_sampling or alignment_shift to 0"
+        )
+        problems.append(Problem(sampling, text, (sampling, shift)))
     if config.training.alignment_shift and config.data.train_alignments is None:
         text = "says which steps data.train_alignments guides, and there is none: leave it at 0"
         problems.append(Problem(("training", "alignment_shift"), text, (("training", "alignment_shift"), given)))

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from nmt.config import TrainingConfig
 from nmt.training.state import TrainingState
 
 FEW = 10  # fewer sentences say nothing of a corpus
@@ -67,6 +68,23 @@ def doubt_of_training(state: TrainingState) -> str | None:
     return found + (
         "Likely causes: source and target lines that do not belong together (shifted files), far too little text, or "
         "a learning rate that does not suit (training.optimizer.learning_rate)."
+    )
+
+
+def doubt_of_schedule(config: TrainingConfig, state: TrainingState) -> str | None:
+    """Return that a training ended in the middle of what is planned over its max_steps, and what to do, if so it is."""
+    share = state.step / config.max_steps
+    left = []
+    if config.schedule.kind == "cosine":
+        left.append(f"the learning rate was still at {0.5 * (1 + math.cos(math.pi * share)):.0%} of its height")
+    if config.scheduled_sampling:
+        left.append(f"the share of own words at {share:.0%} of training.scheduled_sampling")
+    if share >= 1 or not left:
+        return None
+    limit = "patience" if state.bad_validations >= config.patience else "max_minutes"
+    return (
+        f"Training ended at step {state.step:,} of {config.max_steps:,}, for which it was planned: {', '.join(left)}. "
+        f"It will be better with training.max_steps as large as there is time for, or a larger training.{limit}."
     )
 
 

@@ -36,7 +36,7 @@ from nmt.errors import NmtError, unwritable
 from nmt.reporting import Reporter
 from nmt.training.signals import ended_at_once
 
-FORMAT = 5  # of the prepared folder and what is made for it; a higher number makes older ones be built anew
+FORMAT = 6  # of the prepared folder and what is made for it; a higher number makes older ones be built anew
 REPORT_FILE = "report.json"
 _ABANDONED_AFTER = 24 * 3600  # seconds without a write after which a temporary folder belongs to no running process
 

@@ -25,7 +25,7 @@ from nmt.config import Config, PlainConfig, config_yaml, load_config
 from nmt.data.batching import Batch, Deal, TrainingBatches, in_order, make_batch
 from nmt.data.sampling import SubwordSampling
 from nmt.data.text import one_line, write_lines
-from nmt.doubts import doubt_of_training
+from nmt.doubts import doubt_of_schedule, doubt_of_training
 from nmt.errors import NmtError, UnwritableError, is_full, out_of_memory_told, unwritable
 from nmt.evaluate import EvaluationResult, evaluate_split, share_translation
 from nmt.model.memory import keep_freed_memory, limit_shape_caches
@@ -173,8 +173,9 @@ def _fit(
         else:
             training.fit(Validation(config, data, training))
             reporter.info(f"training ended: {state.finished}; best {state.best_score:.2f} at step {state.best_step:,}")
-            if (doubt := doubt_of_training(state)) is not None:
-                reporter.warning(doubt)
+            for doubt in (doubt_of_training(state), doubt_of_schedule(config.training, state)):
+                if doubt is not None:
+                    reporter.warning(doubt)
     except BaseException:
         with suppress(NmtError, OSError):  # what ended training is to be told, not that its disk is full here too
             _record_time(run, state, processes)

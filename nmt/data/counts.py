@@ -33,13 +33,14 @@ class PieceCounts:
         """The pieces of the longest sentence."""
         return len(self.lengths) - 1
 
-    def add(self, rows: Rows) -> None:
-        """Count encoded sentences."""
+    def add(self, rows: Rows, *, made: bool = False) -> None:
+        """Count encoded sentences; of pairs that were made of others no piece counts as having occurred again."""
         self.sentences += len(rows)
         self.pieces += len(rows.values)
         self.unknown += int(np.count_nonzero(rows.values == UNK))
         self.lengths = _added(self.lengths, rows.lengths)
-        self.occurrences = _added(self.occurrences, rows.values)
+        if not made:
+            self.occurrences = _added(self.occurrences, rows.values)
 
     def report(self) -> dict[str, Any]:
         """Return the figures."""

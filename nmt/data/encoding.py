@@ -79,12 +79,12 @@ class _Books:
             self.characters = {"src": UnknownCharacters(tokenizers.src), "tgt": UnknownCharacters(tokenizers.tgt)}
         self.checksum = Checksum()
 
-    def add(self, batch: _Encoded) -> None:
-        """Count the pairs of a batch."""
+    def add(self, batch: _Encoded, *, made: bool) -> None:
+        """Count the pairs of a batch, made by substitutions or real ones."""
         self.kept += len(batch.src)
         self.blank += int(np.count_nonzero(np.minimum(batch.src_ids.lengths, batch.tgt_ids.lengths) == 0))
         for side, rows, texts in (("src", batch.src_ids, batch.src), ("tgt", batch.tgt_ids, batch.tgt)):
-            self.pieces[side].add(rows)
+            self.pieces[side].add(rows, made=made)
             if self.characters:
                 self.characters[side].add(texts, rows)
         self.checksum.add(batch.src, batch.tgt, batch.links)
@@ -161,7 +161,7 @@ class SplitEncoder:
                     writer.write(batch.src_ids, batch.tgt_ids, batch.src, batch.tgt, batch.links)
                 kept[id(source)] += len(batch.src)
                 with self.watch("comparing"):
-                    books.add(batch)
+                    books.add(batch, made=isinstance(source, MadePairs))
                     if overlap is not None:
                         overlap.add(self.split, batch.src, batch.tgt)
                 self.reporter.progress(f"Encoding {self.split}", read, self.total)

@@ -32,7 +32,8 @@ class Schedule:
 
     All kinds rise linearly over `warmup_steps`. `plateau` multiplies by `factor` after `patience` + 1 validations
     in which the model learnt nothing; `cosine` falls to 0 along half a cosine (Loshchilov and Hutter 2017) over
-    `max_steps`; `constant` stays.
+    `max_steps`; `inverse_sqrt` is times the root of `warmup_steps` / step from the end of the warm-up on (Vaswani et al.
+    2017); `constant` stays.
     """
 
     def __init__(self, config: ScheduleConfig, learning_rate: float) -> None:
@@ -49,7 +50,7 @@ class Schedule:
         if self.config.kind == "cosine":
             rate *= 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
         elif self.config.kind == "inverse_sqrt":
-            rate *= (max(self.config.warmup_steps, 1) / max(step, self.config.warmup_steps, 1)) ** 0.5
+            rate *= (self.config.warmup_steps / max(step, self.config.warmup_steps)) ** 0.5
         return rate
 
     def validated(self, learning: bool) -> None:

@@ -94,6 +94,14 @@ VALUE_ERRORS = {
         "model.encoder.residual=true",
         "model.encoder.residual: needs a second layer, which adds what it reads",
     ),
+    "schedule without its beginning": (
+        "training.schedule.kind=inverse_sqrt",
+        "training.schedule.kind: inverse_sqrt falls from the end of the warm-up on: set training.schedule.warmup_steps",
+    ),
+    "annotations that nothing reads": (
+        "model={annotation_dropout: 0.2, decoder: {kind: none}}",
+        "model.annotation_dropout: the decoder of kind none reads no annotations: set it to 0",
+    ),
     "share of one": ("model.dropout=1", "model.dropout: must be less than 1, not 1"),
     "yes for true": ("tokenizer.joint=yes", "tokenizer.joint: must be true or false, not 'yes'"),
     "choice": ("tokenizer.model_type=wordpiece", "must be one of unigram, bpe, not 'wordpiece'"),
@@ -286,6 +294,13 @@ def test_no_such_file_lists_the_shipped_ones(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_a_config(tmp_path: Path) -> None:
     assert "this is a folder" in message(tmp_path)
+
+
+def test_guidance_by_the_step_that_has_read_a_word_needs_the_references_words(config_file: Path) -> None:
+    guided = ["data.train_alignments=a", "training.alignment_weight=0.5", "training.scheduled_sampling=0.1"]
+    text = message(config_file, *guided, "training.alignment_shift=1")
+    assert "training.scheduled_sampling: cannot go with alignment_shift 1" in text
+    load_config(str(config_file), guided)
 
 
 def test_r_drop_without_any_dropout_is_refused(config_file: Path) -> None:

@@ -8,7 +8,8 @@ import unicodedata
 
 import pytest
 
-from nmt.doubts import doubt_of_training, doubts_of_pairs, doubts_of_translations
+from nmt.config import ScheduleConfig, TrainingConfig
+from nmt.doubts import doubt_of_schedule, doubt_of_training, doubts_of_pairs, doubts_of_translations
 from nmt.training.state import TrainingState
 
 ANIMALS = ["Hund", "Kater", "Vogel", "Fisch", "Mann", "Ochse", "Eber", "Hahn", "Fuchs", "Uhu"]
@@ -79,4 +80,23 @@ def test_a_model_that_has_learnt_nothing_is_told_with_what_may_be_the_matter(
     score: float, bad: int, said: str | None
 ) -> None:
     doubt = doubt_of_training(TrainingState(step=1200, best_score=score, bad_validations=bad))
+    assert doubt is None if said is None else re.search(said, doubt or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampling", "step", "bad", "said"),
+    [
+        ("cosine", 0.0, 500, 0, r"step 500 of 1,000.*learning rate was still at 50% of its height\..*max_minutes"),
+        ("cosine", 0.0, 250, 5, r"at 85% of its height\..*larger training\.patience"),
+        ("constant", 0.4, 300, 0, r"planned: the share of own words at 30% of training\.scheduled_sampling\."),
+        ("cosine", 0.0, 1000, 0, None),
+        ("plateau", 0.0, 500, 0, None),
+    ],
+)
+def test_a_training_cut_in_the_middle_of_its_schedule_is_told(
+    kind: str, sampling: float, step: int, bad: int, said: str | None
+) -> None:
+    schedule = ScheduleConfig.model_validate({"kind": kind})
+    config = TrainingConfig(max_steps=1000, max_minutes=5, scheduled_sampling=sampling, schedule=schedule)
+    doubt = doubt_of_schedule(config, TrainingState(step=step, bad_validations=bad))
     assert doubt is None if said is None else re.search(said, doubt or "")
