@@ -50,7 +50,8 @@ def choose_model(
         raise typer.BadParameter("an exported model runs on the CPU; name a run with --run.", param_hint="'--device'")
     exported = open_model(model, int8)
     own = exported.settings
-    return Chosen((exported,), lambda: exported.translator(changed_search(exported.path, own.search, own.kind, search)))
+    attentive = own.kind != "none"
+    return Chosen((exported,), lambda: exported.translator(changed_search(exported.path, own.search, attentive, search)))
 
 
 def _ensemble(
@@ -64,7 +65,7 @@ def _ensemble(
     def load() -> LineTranslator:
         from nmt.ensemble import load_ensemble
 
-        settings = search_settings(opened[0], search)
+        settings = search_settings(opened[0], search, *opened[1:])
         return load_ensemble(opened, device=device, search=settings, int8=int8, alignments=alignments)
 
     return Chosen(tuple(opened), load)

@@ -232,24 +232,26 @@ class SearchOptions(NamedTuple):
     n_best: int = 1
 
 
-def search_settings(run: RunDir, options: SearchOptions) -> SearchConfig:
+def search_settings(run: RunDir, options: SearchOptions, *others: RunDir) -> SearchConfig:
     """Return the run's search settings with what the command line changes; a beam holds n_best hypotheses at least.
 
+    The `others` are those that make up an ensemble with it; one that has attention is enough for a coverage penalty.
+
     Raises:
-        NmtError: if a coverage penalty is asked of a model without attention, or a choice of a beam of 1.
+        NmtError: if a coverage penalty is asked of models without attention, or a choice of a beam of 1.
     """
     from nmt.config import load_config
 
-    config = load_config(str(run.config))
-    kind = config.model.decoder.kind
-    return changed_search(run.path, config.search, kind, options)
+    configs = [load_config(str(each.config)) for each in (run, *others)]
+    attentive = any(config.model.decoder.kind != "none" for config in configs)
+    return changed_search(run.path, configs[0].search, attentive, options)
 
 
-def changed_search(path: Path, search: SearchConfig, kind: str, options: SearchOptions) -> SearchConfig:
-    """As `search_settings`, of the model in a folder by its own settings and the kind of its decoder."""
+def changed_search(path: Path, search: SearchConfig, attentive: bool, options: SearchOptions) -> SearchConfig:
+    """As `search_settings`, of the model in a folder by its own settings, and whether it has attention."""
     from nmt.config import search_with
 
-    if options.coverage_penalty and kind == "none":
+    if options.coverage_penalty and not attentive:
         raise NmtError(f"{path}: a model of kind none has no attention that a coverage penalty could be taken of.")
     asked = {
         "beam_size": max(search.beam_size, options.n_best) if options.beam is None else options.beam,

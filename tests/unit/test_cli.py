@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from nmt import __version__, cli, failures
 from nmt.cli.loading import Chosen
-from nmt.cli.options import refuse_overwriting
+from nmt.cli.options import SearchOptions, refuse_overwriting, search_settings
 from nmt.console import ConsoleReporter, write_translations
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir
@@ -499,3 +499,15 @@ def test_progress_is_shown_for_a_file_and_kept_from_a_pipe(
     assert result.exit_code == 0
     assert ("lines translated: 2/2 (100%)" in result.stderr) is shown
     assert result.stderr == "" or shown
+
+
+def test_one_model_with_attention_is_enough_for_a_coverage_penalty(tmp_path: Path) -> None:
+    runs = {kind: RunDir.create(tmp_path / kind) for kind in ("none", "luong")}
+    data = "{src_lang: en, tgt_lang: de, train: {tsv: a}, dev: {tsv: b}}"
+    for kind, run in runs.items():
+        run.config.write_text(f"data: {data}\nmodel: {{decoder: {{kind: {kind}}}}}\n")
+    asked = SearchOptions(coverage_penalty=0.2)
+    for first, other in (("none", "luong"), ("luong", "none")):
+        assert search_settings(runs[first], asked, runs[other]).coverage_penalty == 0.2
+    with pytest.raises(NmtError, match="kind none has no attention"):
+        search_settings(runs["none"], asked, runs["none"])
