@@ -163,8 +163,8 @@ class ScheduleConfig(Section):
     """How the learning rate changes."""
 
     kind: Literal["plateau", "cosine", "inverse_sqrt", "constant"] = "plateau"
-    """plateau: times `factor` when validation stops improving; cosine: to 0 at max_steps; inverse_sqrt: after warm-up by
-    the root of warmup_steps / steps; constant."""
+    """plateau: times `factor` when validation stops improving; cosine: to 0 at max_steps; inverse_sqrt: after warm-up
+    by the root of warmup_steps / steps; constant."""
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """What plateau multiplies the rate by."""
     patience: CountOrZero = 2

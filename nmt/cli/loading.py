@@ -51,7 +51,9 @@ def choose_model(
     exported = open_model(model, int8)
     own = exported.settings
     attentive = own.kind != "none"
-    return Chosen((exported,), lambda: exported.translator(changed_search(exported.path, own.search, attentive, search)))
+    return Chosen(
+        (exported,), lambda: exported.translator(changed_search(exported.path, own.search, attentive, search))
+    )
 
 
 def _ensemble(

@@ -32,8 +32,8 @@ class Schedule:
 
     All kinds rise linearly over `warmup_steps`. `plateau` multiplies by `factor` after `patience` + 1 validations
     in which the model learnt nothing; `cosine` falls to 0 along half a cosine (Loshchilov and Hutter 2017) over
-    `max_steps`; `inverse_sqrt` is times the root of `warmup_steps` / step from the end of the warm-up on (Vaswani et al.
-    2017); `constant` stays.
+    `max_steps`; `inverse_sqrt` is times the root of `warmup_steps` / step from the end of the warm-up on (Vaswani
+    et al. 2017); `constant` stays.
     """
 
     def __init__(self, config: ScheduleConfig, learning_rate: float) -> None:
