@@ -18,7 +18,8 @@ All settings are checked before the first training. Every experiment is an `nmt 
 there is not trained again, and what was stopped is resumed, so the same command goes on with a grid that was cut. A
 grid whose `config`, `set` or settings of a name have changed since is refused, as its table would mix two trainings. A
 training that fails keeps a row, with the reason in the place of scores, and is tried again the next time; the exit code
-is then 1. The table at the end is Markdown: choose by dev, test is for what was chosen. BLEU of dev and test as
+is then 1. The table at the end is Markdown, and has of failures the last one of what has no scores yet: choose by dev,
+test is for what was chosen. BLEU of dev and test as
 `nmt eval` has it, and of test in lower case too (sacreBLEU, case:lc).
 """
 
@@ -218,7 +219,10 @@ def experiment(grid: Grid, name: str, seed: int, out: Path, run: Run) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown, in their order, seeds of an experiment together: means, and how far seeds lie apart."""
+    """The rows as Markdown, in their order, seeds of an experiment together: means, and how far seeds lie apart.
+
+    A failure is shown for a seed that has no scores, the last one of several.
+    """
     lines = ["| experiment | seeds | steps | minutes | dev | test | test, lower case |", "| --- |" + " ---: |" * 6]
     for name in dict.fromkeys(row.name for row in rows):
         own = [row for row in rows if row.name == name]
@@ -230,11 +234,9 @@ def table(rows: Sequence[Row]) -> str:
             lines.append(
                 "| " + " | ".join([f"{name}: {scored[0].settings or 'as it is'}", seeds, *counts, *scores]) + " |"
             )
-        lines += [
-            f"| {name}: {row.settings or 'as it is'} | {row.seed} | failed: {row.note} | | | | |"
-            for row in own
-            if not row.dev
-        ]
+        last = {row.seed: row for row in own}
+        for row in (last[seed] for seed in last if seed not in {each.seed for each in scored}):
+            lines.append(f"| {name}: {row.settings or 'as it is'} | {row.seed} | failed: {row.note} | | | | |")
     return "\n".join(lines)
 
 

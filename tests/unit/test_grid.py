@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -26,14 +27,14 @@ EXPERIMENTS = {"base": [], "r_drop": ["training.r_drop=3"]}
 class Nmt:
     """What the commands write, without their work: the first experiment's BLEU is higher, some fail."""
 
-    def __init__(self, failing: str = "nothing") -> None:
-        self.failing, self.calls = failing, [[""]][:0]
+    def __init__(self, failing: str = "nothing", reason: str = "no memory") -> None:
+        self.failing, self.reason, self.calls = failing, f"error: {reason}", [[""]][:0]
 
     def __call__(self, args: Sequence[str]) -> str | None:
         self.calls.append(list(args))
         run = Path(args[args.index("--run-dir" if args[0] == "train" else "--run") + 1])
         if self.failing in (args[0], run.name[:-2]):
-            return "error: no memory"
+            return self.reason
         (run / "eval").mkdir(parents=True, exist_ok=True)
         if args[0] == "train":
             sets = [value for option, value in pairwise(args) if option == "--set"]
@@ -115,6 +116,20 @@ def test_a_failure_keeps_a_row_with_its_reason_and_is_tried_again(
     assert rows[1][4:] == ["training.r_drop=3", "", "", "", "", "", "error: no memory"]
     assert [row[:2] for row in rows[4:]] == [["r_drop", "1"], ["r_drop", "2"]]
     assert all(row[7] for row in rows[4:])
+    assert "failed" not in capsys.readouterr().out
+
+
+def test_the_table_has_the_last_failure_of_what_has_no_scores(
+    grid_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seeds, failing, reason in [([1, 2], "r_drop", "no memory"), ([1], "none", ""), ([1, 2], "r_drop", "no disk")]:
+        change(grid_file, seeds=seeds)
+        with suppress(SystemExit):
+            run(grid_file, Nmt(failing, reason))
+    failures = [line for line in capsys.readouterr().out.splitlines()[-5:] if "failed" in line]
+    assert failures == ["| r_drop: training.r_drop=3 | 2 | failed: error: no disk | | | | |"]
+    _, *rows = run(grid_file, Nmt(), "--table")
+    assert [row[-1] for row in rows if row[:2] == ["r_drop", "2"]] == ["error: no memory", "error: no disk"]
 
 
 @pytest.mark.parametrize(
