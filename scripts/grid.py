@@ -41,7 +41,7 @@ from typing import Any
 import yaml
 from sacrebleu.metrics import BLEU
 
-from nmt.config import load_config
+from nmt.config import Config, load_config
 from nmt.data.pairs import read_split
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir
@@ -115,12 +115,20 @@ def read_grid(file: Path) -> Grid:
 def _check_settings(file: Path, grid: Grid) -> None:
     """Refuses what `nmt train` would refuse hours later."""
     for name, settings in grid.experiments.items():
-        try:
-            config = load_config(grid.config, (*grid.common, *settings))
-        except NmtError as error:
-            raise SystemExit(f"{file}: experiments.{name}: {error}") from error
+        config = _loaded(grid.config, (*grid.common, *settings), f"{file}: experiments.{name}: ")
         if config.data.test is None:
             raise SystemExit(f"{file}: experiments.{name}: data.test is missing, which a row has a score of.")
+    for name in [*grid.experiments][:1]:  # a seed is right or wrong whatever the other settings are
+        for seed in grid.seeds:
+            _loaded(grid.config, grid.sets(name, seed), f"{file}: seeds: ")
+
+
+def _loaded(config: str, sets: Sequence[str], where: str = "") -> Config:
+    """The configuration with settings; the message that refuses it says where it comes from."""
+    try:
+        return load_config(config, sets)
+    except NmtError as error:
+        raise SystemExit(f"{where}{error}") from error
 
 
 def _settings(file: Path, key: str, given: Any) -> tuple[str, ...]:
@@ -294,16 +302,11 @@ def _refuse_mixing(grid: Grid, out: Path, rows: Sequence[Row], rows_file: Path) 
     for name in grid.experiments:
         for seed in grid.seeds:
             begun = RunDir(out / f"{name}-{seed}").config
-            if begun.exists() and _but_data(str(begun)) != _but_data(grid.config, grid.sets(name, seed)):
+            if not begun.exists():
+                continue
+            old, new = _loaded(str(begun), ()), _loaded(grid.config, grid.sets(name, seed))
+            if old.model_copy(update={"data": new.data}) != new:
                 raise SystemExit(f"{begun.parent}: was begun with other settings ({begun.name} has them). {OTHERWISE}")
-
-
-def _but_data(config: str, sets: Sequence[str] = ()) -> dict[str, Any]:
-    """All settings but those of the data."""
-    try:
-        return load_config(config, sets).model_dump(exclude={"data"})
-    except NmtError as error:
-        raise SystemExit(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -206,6 +206,8 @@ def test_a_table_of_an_older_version_is_told_and_left(grid_file: Path) -> None:
         ({"experiments": ["b"]}, "is no grid"),
         ({"config": "nowhere.yaml"}, "nowhere.yaml"),
         ({"seeds": 1}, r"seeds: must be a list of whole numbers such as \[1, 2, 3\], not 1"),
+        ({"seeds": [1, -1]}, r"seeds: --set training.seed: must be at least 0"),
+        ({"seeds": [2**63]}, r"seeds: --set training.seed: must be"),
         ({"seed": [1]}, "unknown key seed; the keys are"),
     ],
 )
