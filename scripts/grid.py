@@ -7,20 +7,23 @@ The grid is a YAML file: the configuration that all of them start from, settings
 of each experiment (none for the configuration as it is):
 
     config: multi30k-bahdanau.yaml
-    set: [training.max_minutes=45]
+    set: [training.max_steps=6000]
     seeds: [1, 2, 3]
     experiments:
       base: []
       r_drop: [training.r_drop=3]
+      r_drop_short: [training.r_drop=3, training.max_steps=3000]
+
+An update with R-Drop reads its batch twice: `r_drop` compares with `base` by updates, `r_drop_short` by time. A cosine
+schedule ends at `max_steps`: `max_minutes` would cut it, on each machine elsewhere.
 
 All settings are checked before the first training. Every experiment is an `nmt train` of its own in OUT/NAME-SEED, and
 `nmt eval` of both splits, whose reports go to stderr. Its row goes to OUT/experiments.tsv at once; what has scores
 there is not trained again, and what was stopped is resumed, so the same command goes on with a grid that was cut. A
 grid whose `config`, `set` or settings of a name have changed since is refused, as its table would mix two trainings. A
 training that fails keeps a row, with the reason in the place of scores, and is tried again the next time; the exit code
-is then 1. The table at the end is Markdown, and has of failures the last one of what has no scores yet: choose by dev,
-test is for what was chosen. BLEU of dev and test as
-`nmt eval` has it, and of test in lower case too (sacreBLEU, case:lc).
+is then 1. The table at the end is Markdown, and has the last failure of what has no scores: choose by dev, test is for
+what was chosen. BLEU of dev and test as `nmt eval` has it, and of test in lower case too (sacreBLEU, case:lc).
 """
 
 from __future__ import annotations

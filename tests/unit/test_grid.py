@@ -219,6 +219,12 @@ def test_what_is_no_grid_is_refused_in_one_line(grid_file: Path, changes: dict[s
     assert not (grid_file.parent / "out").exists()
 
 
+def test_the_example_of_its_help_is_a_grid(tmp_path: Path) -> None:
+    example = grid.__doc__.split("as it is):\n")[1].split("\nAn update")[0]
+    (tmp_path / "grid.yaml").write_text(example)
+    assert list(grid.read_grid(tmp_path / "grid.yaml").experiments) == ["base", "r_drop", "r_drop_short"]
+
+
 @pytest.mark.parametrize("text", [None, "[", "3"])
 def test_what_is_no_yaml_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
