@@ -7,18 +7,23 @@ The grid is a YAML file: the configuration that all of them start from, settings
 of each experiment (none for the configuration as it is):
 
     config: multi30k-bahdanau.yaml
-    set: [training.max_minutes=45]
+    set: [training.max_steps=6000]
     seeds: [1, 2, 3]
     experiments:
       base: []
       r_drop: [training.r_drop=3]
+      r_drop_short: [training.r_drop=3, training.max_steps=3000]
+
+An update with R-Drop reads its batch twice: `r_drop` compares with `base` by updates, `r_drop_short` by time. A cosine
+schedule ends at `max_steps`: `max_minutes` would cut it, on each machine elsewhere.
 
 All settings are checked before the first training. Every experiment is an `nmt train` of its own in OUT/NAME-SEED, and
 `nmt eval` of both splits, whose reports go to stderr. Its row goes to OUT/experiments.tsv at once; what has scores
 there is not trained again, and what was stopped is resumed, so the same command goes on with a grid that was cut. A
+grid whose `config`, `set` or settings of a name have changed since is refused, as its table would mix two trainings. A
 training that fails keeps a row, with the reason in the place of scores, and is tried again the next time; the exit code
-is then 1. The table at the end is Markdown: choose by dev, test is for what was chosen. BLEU of dev and test as
-`nmt eval` has it, and of test in lower case too (sacreBLEU, case:lc).
+is then 1. The table at the end is Markdown, and has the last failure of what has no scores: choose by dev, test is for
+what was chosen. BLEU of dev and test as `nmt eval` has it, and of test in lower case too (sacreBLEU, case:lc).
 """
 
 from __future__ import annotations
@@ -32,20 +37,21 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from sacrebleu.metrics import BLEU
 
-from nmt.config import load_config
+from nmt.config import Config, load_config
 from nmt.data.pairs import read_split
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir
 
 NMT = (sys.executable, "-m", "nmt")
 STOPPED = "stopped; the same command goes on"
+OTHERWISE = "Give the experiment another name, or the grid another --out."
 Run = Callable[[Sequence[str]], str | None]  # runs `nmt` with these arguments; why it failed, or None
 
 
@@ -58,13 +64,19 @@ class Grid:
     seeds: tuple[int, ...]
     experiments: dict[str, tuple[str, ...]]
 
+    def sets(self, name: str, seed: int) -> tuple[str, ...]:
+        """All settings of an experiment; of two of the same key the last counts."""
+        return (*self.common, *self.experiments[name], f"training.seed={seed}")
+
 
 @dataclass(frozen=True)
 class Row:
-    """One experiment. Scores are BLEU; those of a failed one are empty, and `note` says why."""
+    """One experiment, and what it was made of. Scores are BLEU; a failed one has none, and `note` says why."""
 
     name: str
     seed: int
+    config: str
+    common: str
     settings: str
     steps: str = ""
     minutes: str = ""
@@ -106,12 +118,20 @@ def read_grid(file: Path) -> Grid:
 def _check_settings(file: Path, grid: Grid) -> None:
     """Refuses what `nmt train` would refuse hours later."""
     for name, settings in grid.experiments.items():
-        try:
-            config = load_config(grid.config, (*grid.common, *settings))
-        except NmtError as error:
-            raise SystemExit(f"{file}: experiments.{name}: {error}") from error
+        config = _loaded(grid.config, (*grid.common, *settings), f"{file}: experiments.{name}: ")
         if config.data.test is None:
             raise SystemExit(f"{file}: experiments.{name}: data.test is missing, which a row has a score of.")
+    for name in [*grid.experiments][:1]:  # a seed is right or wrong whatever the other settings are
+        for seed in grid.seeds:
+            _loaded(grid.config, grid.sets(name, seed), f"{file}: seeds: ")
+
+
+def _loaded(config: str, sets: Sequence[str], where: str = "") -> Config:
+    """The configuration with settings; the message that refuses it says where it comes from."""
+    try:
+        return load_config(config, sets)
+    except NmtError as error:
+        raise SystemExit(f"{where}{error}") from error
 
 
 def _settings(file: Path, key: str, given: Any) -> tuple[str, ...]:
@@ -122,11 +142,27 @@ def _settings(file: Path, key: str, given: Any) -> tuple[str, ...]:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """The rows so far."""
+    """The rows so far.
+
+    Raises:
+        SystemExit: for a table of other columns, as one of an older version of this script is, or with a damaged row.
+    """
     if not file.exists():
         return []
+    columns = [field.name for field in fields(Row)]
     with file.open(encoding="utf-8", newline="") as stream:
-        return [Row(**row | {"seed": int(row["seed"])}) for row in csv.DictReader(stream, delimiter="\t")]  # type: ignore[arg-type]
+        header, *lines = list(csv.reader(stream, delimiter="\t")) or [[]]
+    if header != columns:
+        raise SystemExit(
+            f"{file}: is no table of this version of the script, whose columns are {', '.join(columns)}: what its "
+            "scores are of cannot be compared with the grid. Give the grid another --out; this table stays as it is."
+        )
+    for place, line in enumerate(lines, 2):
+        if len(line) != len(columns) or not re.fullmatch(r"\d+", line[1]):
+            raise SystemExit(
+                f"{file}, row {place}: is damaged. Mend it, or remove it to have it trained or scored again."
+            )
+    return [Row(name, int(seed), *rest) for name, seed, *rest in lines]
 
 
 def append_row(file: Path, row: Row) -> None:
@@ -175,27 +211,29 @@ def lowercased_bleu(run: RunDir) -> float:
 def experiment(grid: Grid, name: str, seed: int, out: Path, run: Run) -> Row:
     """Trains (or goes on with) one experiment, scores it, and returns its row."""
     folder = RunDir(out / f"{name}-{seed}")
-    settings = grid.experiments[name]
-    sets = [part for setting in (*grid.common, *settings, f"training.seed={seed}") for part in ("--set", setting)]
+    sets = [part for setting in grid.sets(name, seed) for part in ("--set", setting)]
     resumed = ["--resume"] if folder.config.exists() else []
     failure = run(["train", "--config", grid.config, "--run-dir", str(folder.path), *resumed, *sets])
-    row = Row(name, seed, " ".join(settings))
+    row = Row(name, seed, grid.config, " ".join(grid.common), " ".join(grid.experiments[name]))
     if failure is not None:
-        return Row(*astuple(row)[:-1], failure)
+        return replace(row, note=failure)
     scores = {}
     for split in ("dev", "test"):
         if (failure := run(["eval", "--run", str(folder.path), "--split", split])) is not None:
-            return Row(*astuple(row)[:-1], failure)
+            return replace(row, note=failure)
         found = json.loads((folder.path / "eval" / f"{split}.json").read_text(encoding="utf-8"))
         scores[split] = f"{found['metrics']['bleu']['score']:.2f}"
     meta: dict[str, Any] = json.loads(folder.meta.read_text(encoding="utf-8"))
     minutes = f"{meta['training_seconds'] / 60:.1f}"
     lowercased = f"{lowercased_bleu(folder):.2f}"
-    return Row(name, seed, row.settings, str(meta["steps"]), minutes, scores["dev"], scores["test"], lowercased)
+    return replace(row, steps=str(meta["steps"]), minutes=minutes, test_lowercased=lowercased, **scores)
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown, in their order, seeds of an experiment together: means, and how far seeds lie apart."""
+    """The rows as Markdown, in their order, seeds of an experiment together: means, and how far seeds lie apart.
+
+    A failure is shown for a seed that has no scores, the last one of several.
+    """
     lines = ["| experiment | seeds | steps | minutes | dev | test | test, lower case |", "| --- |" + " ---: |" * 6]
     for name in dict.fromkeys(row.name for row in rows):
         own = [row for row in rows if row.name == name]
@@ -207,11 +245,9 @@ def table(rows: Sequence[Row]) -> str:
             lines.append(
                 "| " + " | ".join([f"{name}: {scored[0].settings or 'as it is'}", seeds, *counts, *scores]) + " |"
             )
-        lines += [
-            f"| {name}: {row.settings or 'as it is'} | {row.seed} | failed: {row.note} | | | | |"
-            for row in own
-            if not row.dev
-        ]
+        last = {row.seed: row for row in own}
+        for row in (last[seed] for seed in last if seed not in {each.seed for each in scored}):
+            lines.append(f"| {name}: {row.settings or 'as it is'} | {row.seed} | failed: {row.note} | | | | |")
     return "\n".join(lines)
 
 
@@ -233,31 +269,47 @@ def main(args: Sequence[str] | None = None, run: Run = run_nmt) -> None:
     options = parser.parse_args(args)
     grid, rows_file = read_grid(options.grid), options.out / "experiments.tsv"
     if not options.table:
+        _refuse_mixing(grid, options.out, read_rows(rows_file), rows_file)
         options.out.mkdir(parents=True, exist_ok=True)
         for seed in grid.seeds:
             for name in grid.experiments:
-                if _is_missing(grid, name, seed, read_rows(rows_file), rows_file):
+                if (name, seed) not in _scored(read_rows(rows_file)):
                     append_row(rows_file, experiment(grid, name, seed, options.out, run))
     print(table(rows := read_rows(rows_file)))
-    done = {(row.name, row.seed) for row in rows if row.dev}
+    done = _scored(rows)
     if not options.table and any((name, seed) not in done for name in grid.experiments for seed in grid.seeds):
         raise SystemExit(1)
 
 
-def _is_missing(grid: Grid, name: str, seed: int, rows: Sequence[Row], rows_file: Path) -> bool:
-    """Whether an experiment has no scores yet.
+def _scored(rows: Sequence[Row]) -> set[tuple[str, int]]:
+    """Name and seed of what has scores."""
+    return {(row.name, row.seed) for row in rows if row.dev}
 
-    Raises:
-        SystemExit: when it has some of other settings.
+
+def _refuse_mixing(grid: Grid, out: Path, rows: Sequence[Row], rows_file: Path) -> None:
+    """Refuses a grid of other settings than those that have scores in its table, or were begun in its folder.
+
+    A folder of a run has all settings, so that a changed file of the configuration is found by them. Where the data lie
+    may change; whether it is the same text `nmt train --resume` finds out.
     """
-    scored = [row for row in rows if (row.name, row.seed) == (name, seed) and row.dev]
-    for row in scored:
-        if row.settings != " ".join(grid.experiments[name]):
+    for row in rows:
+        shared = [f"config: {row.config}"] if row.config != grid.config else []
+        shared += [f"set: {row.common or 'none'}"] if row.common != " ".join(grid.common) else []
+        now = " ".join(grid.experiments[row.name]) if row.name in grid.experiments else row.settings
+        other = [*shared, row.settings or "none"] if row.settings != now else shared
+        if row.dev and other:
+            way = "Give the grid another --out." if shared else OTHERWISE
             raise SystemExit(
-                f"{rows_file}: {name}, seed {seed}, has scores of other settings ({row.settings or 'none'}). Give the "
-                "experiment another name, or the grid another --out."
+                f"{rows_file}: {row.name}, seed {row.seed}, has scores of other settings ({'; '.join(other)}). {way}"
             )
-    return not scored
+    for name in grid.experiments:
+        for seed in grid.seeds:
+            begun = RunDir(out / f"{name}-{seed}").config
+            if not begun.exists():
+                continue
+            old, new = _loaded(str(begun), ()), _loaded(grid.config, grid.sets(name, seed))
+            if old.model_copy(update={"data": new.data}) != new:
+                raise SystemExit(f"{begun.parent}: was begun with other settings ({begun.name} has them). {OTHERWISE}")
 
 
 if __name__ == "__main__":
