@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nmt.errors import NmtError
-from nmt.plotting import LengthRow
+from nmt.plotting import FEW, LengthRow
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -136,6 +136,7 @@ def by_length(
 ) -> list[LengthRow]:
     """Corpus BLEU and chrF of the sentences of like length, with 95 % intervals where resamples are asked for.
 
+    A row of fewer than `FEW` sentences has no interval: its resamples are too much alike to say how far off it is.
     Length n is the number of whitespace words of the raw source. With `buckets` b1 < … < bk the rows are [0, b1),
     [b1, b2), …, [bk, no limit), ascending, those without sentences left out. `bootstrap` and what is raised are those
     of `score_corpus`.
@@ -156,7 +157,7 @@ def by_length(
             metrics=("bleu", "chrf"),
             tgt_lang=tgt_lang,
             bleu_tokenize=bleu_tokenize,
-            bootstrap=bootstrap,
+            bootstrap=bootstrap if len(inside) >= FEW else 0,
         )
         bleu, chrf = scores["bleu"], scores["chrf"]
         intervals = (bleu.low, bleu.high, chrf.low, chrf.high)
@@ -174,8 +175,8 @@ def length_csv(rows: Sequence[LengthRow]) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """An interval as text; nothing where there is none."""
-    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+    """An interval as text; a dash where there is none."""
+    return "–" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[str], what: str = "hypotheses") -> None:
