@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from nmt.config import Config, load_config
 from nmt.data.text import read_lines
-from nmt.doubts import FEW, doubts_of_pairs
+from nmt.doubts import doubts_of_pairs
 from nmt.errors import NmtError
 from nmt.evaluate import evaluate_split, given_pairs
 from nmt.evaluation import digest_of_pairs
-from nmt.plotting import LengthRow, plot_by_length
+from nmt.plotting import FEW, LengthRow, plot_by_length
 from nmt.report_page import Picture, Section, Sentences, Table, report_page
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, read_json_object, refuse_unwritable, write_atomic
@@ -282,7 +282,7 @@ def cells(score: SystemScore) -> tuple[str, ...]:
     difference = "" if score.difference is None else f"{round(score.difference, 2) + 0.0:+.2f}"  # + 0.0: no -0.00
     values = (score.p_bootstrap, score.p_randomisation)
     p_values = ("" if value is None else "<0.0001" if value < 0.00005 else f"{value:.4f}" for value in values)
-    around = "" if score.mean is None or score.half_width is None else f"{score.mean:.2f} ± {score.half_width:.2f}"
+    around = "–" if score.mean is None or score.half_width is None else f"{score.mean:.2f} ± {score.half_width:.2f}"
     return f"{score.score:.2f}", difference, around, *p_values
 
 
@@ -292,13 +292,15 @@ def _length_section(curves: Mapping[str, Sequence[LengthRow]], plot: bytes) -> S
         (each[0].label, f"{each[0].sentences:,}", *(_with_interval(row) for row in each))
         for each in zip(*curves.values(), strict=True)
     )
-    note = "Thin bars, and the ranges in brackets, are 95 % intervals of each run by itself, not of their differences."
+    note = (
+        "Thin bars, and the ranges in brackets, are 95 % intervals of each run by itself, not of their differences; of "
+        f"fewer than {FEW} sentences a point is hollow and has none."
+    )
     return Section("By length", note, (Picture(plot, "BLEU by source length"), Table(head, rows)))
 
 
 def _with_interval(row: LengthRow) -> str:
-    around = interval(row.bleu_low, row.bleu_high)
-    return f"{row.bleu:.2f}" + (f" ({around})" if around else "")
+    return f"{row.bleu:.2f} ({interval(row.bleu_low, row.bleu_high)})"
 
 
 def _entry(row: ChangedSentence, baseline: str, name: str) -> tuple[str, tuple[tuple[str, str], ...]]:

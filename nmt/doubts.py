@@ -11,9 +11,9 @@ import unicodedata
 from collections.abc import Sequence
 
 from nmt.config import TrainingConfig
+from nmt.plotting import FEW
 from nmt.training.state import TrainingState
 
-FEW = 10  # fewer sentences say nothing of a corpus
 LEARNT = 1.0  # points of BLEU; less is what words that are frequent in any text score
 CLOSER = 5.0  # points of chrF; a model of the demo corpus with its sides changed over has 7
 

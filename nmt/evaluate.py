@@ -20,6 +20,7 @@ from nmt.plotting import plot_by_length
 from nmt.reporting import Reporter, SilentReporter, too_long
 from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
 from nmt.scoring import (
+    MOST_RESAMPLED,
     RESAMPLES,
     bleu_tokenizer_name,
     by_length,
@@ -89,6 +90,8 @@ def evaluate_split(
     _refuse_unwritable(run, name)
     for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
         reporter.warning(doubt)
+    if len(pairs) > MOST_RESAMPLED:
+        reporter.info(f"More than {MOST_RESAMPLED:,} sentences have no intervals: memory does not hold their resamples.")
     run.eval.mkdir(parents=True, exist_ok=True)
     words = word_splitter(tgt_lang, tokenize)
     counts = training_words(run, tokenize or bleu_tokenizer_name(tgt_lang), words, reporter)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nmt.error_analysis import RepetitionRow, ScoredSentence
-from nmt.plotting import FrequencyRow, LengthRow, frequency_picture
+from nmt.plotting import FEW, FrequencyRow, LengthRow, frequency_picture
 from nmt.report_page import Picture, Section, Sentences, Table, report_page
 from nmt.scoring import METRIC_NAMES, Score, interval
 
@@ -136,7 +136,10 @@ def _lengths(rows: Sequence[LengthRow], plot: bytes) -> Section:
         for row in rows
     ]
     head = ("words of the source", "sentences", "BLEU", "95 % interval", "chrF", "95 % interval")
-    note = "Thin bars are 95 % intervals. The light ones behind say how many sentences a point stands for."
+    note = (
+        "Thin bars are 95 % intervals. The light ones behind say how many sentences a point stands for; of fewer than "
+        f"{FEW} a point is hollow and has no interval."
+    )
     return Section("By length", note, (Picture(plot, "BLEU by source length"), Table(head, tuple(cells))))
 
 

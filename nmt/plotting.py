@@ -23,6 +23,8 @@ from nmt.run_dir import replacing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
 
 # Fonts to take missing characters from, in this order, where the machine has them: matplotlib's own DejaVu Sans lacks
 # most of Asia. What none of these has is looked for in all others.
@@ -40,14 +42,21 @@ _FALLBACK_FONTS = (
 )
 _NO_FONTS = ("Last Resort", "Adobe Blank")  # they claim every character and draw none
 _LONGEST_LABEL = 30  # characters of a word on an axis
+_LONGEST_NAME = 60  # characters of a run's name in a legend
 _LARGEST_SIDE = 40.0  # inches; beyond that cells shrink instead
+FEW = 10  # fewer sentences say nothing of a corpus
+# Colours, markers and line styles of several runs. The numbers of the latter two, and of all three, have no common
+# factor that makes them repeat early: 45 runs differ without colour, 90 with it.
+_COLORS = tuple(f"C{number}" for number in range(10))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", ">")
+_LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 
 
 @dataclass(frozen=True)
 class LengthRow:
     """Scores of the sentences whose source has `low` <= n < `high` words (`high` None: no limit).
 
-    The four bounds are those of 95 % intervals, None where there are none.
+    The four bounds are those of 95 % intervals, None where there are none, as of fewer than `FEW` sentences.
     """
 
     low: int
@@ -64,6 +73,11 @@ class LengthRow:
     def label(self) -> str:
         """`10–19`, `50+`."""
         return bucket_label(self.low, self.high)
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few sentences for an interval, and for a line to lead there."""
+        return self.sentences < FEW
 
 
 @dataclass(frozen=True)
@@ -99,9 +113,10 @@ def bucket_label(low: int, high: int | None) -> str:
 def plot_by_length(curves: Mapping[str, Sequence[LengthRow]], path: Path) -> None:
     """Writes a picture (kind by suffix, PNG at 150 dots an inch) of BLEU against source length, a line a system.
 
-    Light bars behind the lines show how many sentences each point stands for, read on the right axis: a point of ten
-    sentences means little; thin bars at the points are their 95 % intervals. A system without sentences in some bucket
-    has no point there.
+    Light bars behind the lines show how many sentences each point stands for, read on the right axis; thin bars at the
+    points are their 95 % intervals. Points of fewer than `FEW` sentences are hollow, without an interval, and the line
+    stops before them. A system without sentences in some bucket has no point there. The names of several systems are
+    below the axes, that of a single one is in the title.
 
     Args:
         curves: name of the system -> its rows, ascending. Systems may have different buckets.
@@ -115,7 +130,7 @@ def plot_by_length(curves: Mapping[str, Sequence[LengthRow]], path: Path) -> Non
         raise ValueError("plot_by_length needs at least one row")
     position = {bucket: number for number, bucket in enumerate(buckets)}
     labels = {(row.low, row.high): row.label for rows in curves.values() for row in rows}
-    with _fonts(curves):
+    with _fonts(curves), _drawing():
         figure = _length_figure(curves, position, labels)
     save_figure(figure, path)
 
@@ -259,38 +274,78 @@ def _length_figure(
     axes = figure.add_subplot()
     _draw_counts(axes, curves, position)
     apart = min(0.08, 0.5 / len(curves))  # so that the intervals of several systems do not hide each other
-    for number, (name, rows) in enumerate(curves.items()):
+    lines = []
+    for number, rows in enumerate(curves.values()):
         shift = apart * (number - (len(curves) - 1) / 2)
-        places = [position[row.low, row.high] + shift for row in rows]
-        axes.plot(places, [row.bleu for row in rows], marker="o", color=f"C{number % 10}", label=_plain(name))
-        _draw_intervals(axes, places, rows, f"C{number % 10}")
-        if len(curves) == 1:
-            for place, row in zip(places, rows, strict=True):
-                above = max(row.bleu, row.bleu_high or 0.0)
-                axes.annotate(f"{row.bleu:.1f}", (place, above), xytext=(0, 4), textcoords="offset points", ha="center")
+        lines.append(_draw_curve(axes, [position[row.low, row.high] + shift for row in rows], rows, number))
+    title = "BLEU by source length"
+    if len(curves) == 1:
+        [(name, rows)] = curves.items()
+        title += f"\n{_plain(name)}"
+        _write_scores(axes, [position[row.low, row.high] for row in rows], rows)
+    axes.set_title(title, parse_math=False)
+    every = [row for rows in curves.values() for row in rows]
     axes.set_xticks(range(len(position)), [labels[bucket] for bucket in position])
-    axes.set_xlabel("source words")
-    axes.set_ylabel("BLEU")
-    top = max(max(row.bleu, row.bleu_high or 0.0) for rows in curves.values() for row in rows)
-    axes.set_ylim(0, max(10.0, top * 1.15))
+    axes.set_xlabel("source words" + f" (hollow points: fewer than {FEW} sentences)" * any(row.few for row in every))
+    axes.set_ylabel("BLEU" + " (thin bars: 95 % intervals)" * any(_bounds(row) is not None for row in every))
+    axes.set_ylim(0, max(10.0, max(map(_top, every)) * 1.15))
     axes.grid(axis="y", alpha=0.3)
-    axes.set_title("BLEU by source length")
-    legend = axes.legend(loc="lower left", framealpha=0.9)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    if len(curves) > 1:
+        _add_legend(figure, lines, list(curves))
     return figure
 
 
-def _draw_intervals(axes: Axes, places: Sequence[float], rows: Sequence[LengthRow], color: str) -> None:
-    """Bars from the lower to the upper bound of each point that has them."""
-    bounds = [
-        (place, row.bleu_low, row.bleu_high)
-        for place, row in zip(places, rows, strict=True)
-        if row.bleu_low is not None and row.bleu_high is not None
-    ]
-    if bounds:
-        x, low, high = zip(*bounds)
+def _draw_curve(axes: Axes, places: Sequence[float], rows: Sequence[LengthRow], number: int) -> Line2D:
+    """The points, intervals and line of the system with that number; returns the line."""
+    color, marker = _COLORS[number % len(_COLORS)], _MARKERS[number % len(_MARKERS)]
+    style = _LINE_STYLES[number % len(_LINE_STYLES)]
+    scores = [float("nan") if row.few else row.bleu for row in rows]  # the line breaks there
+    [line] = axes.plot(places, scores, color=color, marker=marker, linestyle=style)
+    few = [(place, row.bleu) for place, row in zip(places, rows, strict=True) if row.few]
+    if few:
+        axes.plot(*zip(*few), color=color, marker=marker, linestyle="none", markerfacecolor="white")
+    intervals = [(place, *bounds) for place, row in zip(places, rows, strict=True) if (bounds := _bounds(row))]
+    if intervals:
+        x, low, high = zip(*intervals)
         axes.vlines(x, low, high, colors=color, linewidths=1.2, alpha=0.7)
+    return line
+
+
+def _write_scores(axes: Axes, places: Sequence[float], rows: Sequence[LengthRow]) -> None:
+    """The scores as numbers above the points."""
+    for place, row in zip(places, rows, strict=True):
+        axes.annotate(f"{row.bleu:.1f}", (place, _top(row)), xytext=(0, 4), textcoords="offset points", ha="center")
+
+
+def _bounds(row: LengthRow) -> tuple[float, float] | None:
+    """The ends of the bar at a point; None where it has none."""
+    return None if row.few or row.bleu_low is None or row.bleu_high is None else (row.bleu_low, row.bleu_high)
+
+
+def _top(row: LengthRow) -> float:
+    """How far up a point and its bar reach."""
+    return max(row.bleu, *(_bounds(row) or (0.0,)))
+
+
+def _add_legend(figure: Figure, lines: Sequence[Line2D], names: Sequence[str]) -> None:
+    """The names of the lines below the axes, in as many columns as fit; the figure grows by what they take."""
+    width, height = figure.get_size_inches()
+    single = _legend(figure, lines, names, columns=1)
+    fitting = int(width * figure.dpi / single.get_window_extent().width)
+    single.remove()
+    extent = _legend(figure, lines, names, columns=max(1, min(fitting, len(names)))).get_window_extent()
+    figure.set_size_inches(max(width, extent.width / figure.dpi + 0.1), height + extent.height / figure.dpi)
+
+
+def _legend(figure: Figure, lines: Sequence[Line2D], names: Sequence[str], columns: int) -> Legend:
+    legend = figure.legend(
+        lines, [""] * len(lines), loc="outside lower center", ncols=columns, handlelength=3.5, columnspacing=1.5
+    )
+    # Not as labels, of which those that begin with "_" are left out.
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_text(_plain(name, longest=_LONGEST_NAME))
+        text.set_parse_math(False)
+    return legend
 
 
 def _frequency_figure(rows: Sequence[FrequencyRow]) -> Figure:

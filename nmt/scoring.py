@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nmt.errors import NmtError
-from nmt.plotting import LengthRow
+from nmt.plotting import FEW, LengthRow
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -67,16 +67,16 @@ def score_corpus(
         tgt_lang: chooses BLEU's tokenizer: zh for Chinese, MeCab for Japanese and Korean, 13a for all others. TER cuts
             Chinese and Japanese into characters.
         bleu_tokenize: a tokenizer of sacreBLEU to use instead.
-        bootstrap: resamples for the 95 % interval; under 2 for none. Of a single sentence there is none: all resamples
-            are the same. The seed is sacreBLEU's own (12345, or the environment's SACREBLEU_SEED) and part of the
-            signature.
+        bootstrap: resamples for the 95 % interval; under 2 for none. Of fewer than `FEW` sentences there is none, as
+            resamples are too much alike, nor of more than `MOST_RESAMPLED`, whose resamples memory does not hold. The
+            seed is sacreBLEU's own (12345, or the environment's SACREBLEU_SEED) and part of the signature.
 
     Raises:
         NmtError: when there are no sentences, counts differ, something is not a string, or a metric or tokenizer is
             unknown or not installed.
     """
     check_aligned(hypotheses, references)
-    bootstrap = bootstrap if len(references) > 1 else 0
+    bootstrap = bootstrap if FEW <= len(references) <= MOST_RESAMPLED else 0
     scores = {}
     for name in metrics:
         metric = make_metric(name, tgt_lang, bleu_tokenize)
@@ -137,6 +137,7 @@ def by_length(
 ) -> list[LengthRow]:
     """Corpus BLEU and chrF of the sentences of like length, with 95 % intervals where resamples are asked for.
 
+    A row of fewer than `FEW` sentences has no interval: its resamples are too much alike to say how far off it is.
     Length n is the number of whitespace words of the raw source. With `buckets` b1 < … < bk the rows are [0, b1),
     [b1, b2), …, [bk, no limit), ascending, those without sentences left out. `bootstrap` and what is raised are those
     of `score_corpus`.
@@ -175,8 +176,8 @@ def length_csv(rows: Sequence[LengthRow]) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """An interval as text; nothing where there is none."""
-    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+    """An interval as text; a dash where there is none."""
+    return "–" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[str], what: str = "hypotheses") -> None:

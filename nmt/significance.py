@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nmt.doubts import FEW
 from nmt.errors import NmtError
+from nmt.plotting import FEW
 from nmt.scoring import MOST_RESAMPLED, check_aligned, make_metric
 
 RESAMPLES = 1000  # sacreBLEU's defaults, and so those of its papers

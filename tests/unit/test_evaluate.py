@@ -14,6 +14,7 @@ import pytest
 import nmt.evaluate
 import nmt.translate
 from nmt.config import SearchConfig, load_config
+from nmt.console import show_evaluation
 from nmt.errors import NmtError
 from nmt.evaluate import EvaluationResult, evaluate_split
 from nmt.evaluation import digest_of_pairs
@@ -183,14 +184,29 @@ def test_the_best_checkpoint_is_the_best_by_any_name_of_its_file(run: RunDir, tr
     assert evaluate(run, checkpoint=run.path / "eval" / ".." / "checkpoints" / "best.pt").split == "test"
 
 
-def test_the_length_rows_have_intervals_where_there_are_two_sentences(run: RunDir, translator: FakeTranslator) -> None:
-    short, long = evaluate(run).by_length
+def test_the_length_rows_have_intervals_where_there_are_ten_sentences(run: RunDir, translator: FakeTranslator) -> None:
+    pairs = [(source, source.upper()) for source in ["one or two"] * 10 + [SOURCES[3]] * 9]
+    short, long = evaluate(run, pairs=pairs).by_length
     assert short.bleu_low is not None
     assert short.bleu_high is not None
     assert short.bleu_low <= short.bleu <= short.bleu_high + 1e-9
-    assert (long.sentences, long.bleu_low, long.chrf_high) == (1, None, None)
+    assert (long.sentences, long.bleu_low, long.chrf_high) == (9, None, None)
     stored = json.loads((run.eval / "test.json").read_text())["by_length"]
     assert stored[0]["bleu_low"] == short.bleu_low
+    assert [stored[1][key] for key in ("bleu_low", "bleu_high", "chrf_low", "chrf_high")] == [None] * 4
+
+
+def test_buckets_of_few_sentences_have_a_dash_for_an_interval_in_the_tables(
+    run: RunDir, translator: FakeTranslator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [(source, source.upper()) for source in ["one or two"] * 10 + [SOURCES[3]] * 9]
+    result = evaluate(run, pairs=pairs)
+    cells = '<th scope="row">10–19</th><td>9</td><td>100.00</td><td>–</td><td>100.00</td><td>–</td>'
+    assert cells in (run.eval / "test.html").read_text()
+    show_evaluation(result, run)
+    [shown] = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("10–19")]
+    assert shown == ["10–19", "9", "100.00", "–", "100.00", "–"]
+    assert (run.eval / "test_by_length.csv").read_text().splitlines()[2] == "10,20,9,100.0000,100.0000"
 
 
 def test_the_report_shows_the_scores_and_escapes_all_text(run: RunDir, translator: FakeTranslator) -> None:

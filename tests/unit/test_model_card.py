@@ -77,7 +77,7 @@ def test_metrics_have_their_names_and_intervals_where_there_are_any(run: RunDir)
     score(run, "test", "best", 30)
     assert "| chrF++ | 30.00 | 29.00 to 31.00 |" in model_card(facts(run, run.best))
     score(run, "test", "best", 30, low=None, high=None)  # of a single sentence
-    assert "| BLEU | 30.00 |  |" in model_card(facts(run, run.best))
+    assert "| BLEU | 30.00 | – |" in model_card(facts(run, run.best))
 
 
 def test_sources_are_named_with_what_was_made_of_them_and_without_their_folders(run: RunDir) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from nmt.errors import NmtError
 from nmt.plotting import (
+    FEW,
     LengthRow,
     _fonts,
     _installed_fonts,
@@ -23,6 +26,16 @@ from nmt.plotting import (
 )
 
 ROWS = [LengthRow(0, 10, 300, 41.5, 60.0), LengthRow(10, 20, 500, 38.0, 58.0), LengthRow(50, None, 12, 20.0, 44.0)]
+
+
+LONG_NAMES = [f"multi30k-bahdanau-with-a-name-of-more-than-sixty-characters-{number:02}" for number in range(12)]
+
+
+def length_figure(curves: Mapping[str, Sequence[LengthRow]]) -> Figure:
+    rows = [row for each in curves.values() for row in each]
+    buckets = list(dict.fromkeys((row.low, row.high) for row in rows))
+    places = {bucket: place for place, bucket in enumerate(buckets)}
+    return _length_figure(curves, places, {(row.low, row.high): row.label for row in rows})
 
 
 def assert_is_a_picture(path: Path) -> None:
@@ -50,13 +63,77 @@ def test_systems_with_different_buckets_share_a_plot(tmp_path: Path) -> None:
 
 
 def test_intervals_are_bars_from_bound_to_bound_inside_the_picture() -> None:
-    rows = [LengthRow(0, 10, 5, 30.0, 50.0, 20.0, 90.0), LengthRow(10, None, 1, 40.0, 50.0)]
-    position, labels = {(0, 10): 0, (10, None): 1}, {(0, 10): "0–9", (10, None): "10+"}
-    axes = _length_figure({"a": rows, "b": rows}, position, labels).axes[0]
+    rows = [LengthRow(0, 10, FEW, 30.0, 50.0, 20.0, 90.0), LengthRow(10, None, 50, 40.0, 50.0)]
+    axes = length_figure({"a": rows, "b": rows}).axes[0]
     bars = [segment for collection in axes.collections for segment in collection.get_segments()]
     assert [(low, high) for (_, low), (_, high) in bars] == [(20.0, 90.0)] * 2
     assert bars[0][0][0] < 0 < bars[1][0][0]
     assert axes.get_ylim()[1] > 90
+
+
+def test_bars_are_named_beside_the_axis_only_where_there_are_any() -> None:
+    few, enough = (LengthRow(0, 10, count, 30.0, 50.0, 20.0, 40.0) for count in (FEW - 1, FEW))
+    without = length_figure({"a": [*ROWS[1:], few]}).axes[0]
+    assert (without.get_ylabel(), len(without.collections)) == ("BLEU", 0)
+    assert length_figure({"a": [*ROWS[1:], enough]}).axes[0].get_ylabel() == "BLEU (thin bars: 95 % intervals)"
+
+
+def test_a_point_of_few_sentences_is_hollow_and_no_line_leads_there() -> None:
+    rows = [*ROWS[:2], LengthRow(20, 30, FEW - 1, 70.0, 80.0, 60.0, 80.0), LengthRow(30, None, FEW, 20.0, 40.0)]
+    axes = length_figure({"a": rows}).axes[0]
+    line, points = axes.lines
+    assert np.array_equal(np.asarray(line.get_ydata()), [41.5, 38.0, np.nan, 20.0], equal_nan=True)
+    assert line.get_linestyle() != "None"
+    assert np.asarray(points.get_xydata()).tolist() == [[2, 70]]
+    assert (points.get_linestyle(), points.get_markerfacecolor()) == ("None", "white")
+    assert (points.get_marker(), points.get_color()) == (line.get_marker(), line.get_color())
+    assert axes.get_xlabel() == "source words (hollow points: fewer than 10 sentences)"
+    assert length_figure({"a": ROWS}).axes[0].get_xlabel() == "source words"
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], LONG_NAMES, ["猫" * 60, "b"]], ids=["three", "twelve", "wide"])
+def test_the_names_of_several_runs_cover_nothing_and_are_all_in_the_picture(names: list[str]) -> None:
+    with _fonts(names), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure = length_figure(dict.fromkeys(names, ROWS))
+        figure.draw_without_rendering()
+    [legend] = figure.legends
+    box = legend.get_window_extent()
+    assert len(legend.get_texts()) == len(names)
+    for axes in figure.axes:
+        assert axes.get_legend() is None
+        assert not box.overlaps(axes.get_tightbbox())
+        assert axes.get_window_extent().height > 280  # of the 420 of a figure without names
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+
+
+def test_every_run_is_named_as_it_is_called() -> None:
+    names = ["_", "_b", "$_{", "c"]
+    [legend] = length_figure(dict.fromkeys(names, ROWS)).legends
+    assert [text.get_text() for text in legend.get_texts()] == names
+    assert not any(text.get_parse_math() for text in legend.get_texts())
+
+
+def test_no_name_breaks_the_length_plot(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot_by_length(dict.fromkeys([*WORDS, *MORE_WORDS], ROWS), tmp_path / "plot.png")
+        plot_by_length({"$_{\n猫\ud800": ROWS}, tmp_path / "plot.png")
+    assert_is_a_picture(tmp_path / "plot.png")
+
+
+def test_a_single_run_is_named_in_the_title() -> None:
+    figure = length_figure({"$_{": ROWS})
+    assert figure.legends == []
+    assert figure.axes[0].get_title() == "BLEU by source length\n$_{"
+    figure.draw_without_rendering()
+
+
+def test_forty_runs_all_look_different_even_without_colour() -> None:
+    figure = length_figure({f"run {number}": ROWS for number in range(40)})
+    lines = figure.axes[0].lines
+    assert len({(line.get_marker(), line._unscaled_dash_pattern) for line in lines}) == 40
 
 
 def test_scores_of_zero_can_be_plotted(tmp_path: Path) -> None:

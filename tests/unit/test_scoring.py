@@ -9,11 +9,12 @@ import pytest
 import sacrebleu
 
 from nmt.errors import NmtError
-from nmt.plotting import LengthRow
+from nmt.plotting import FEW, LengthRow
 from nmt.scoring import (
     bleu_tokenizer_name,
     by_length,
     check_tokenizer,
+    interval,
     length_csv,
     length_ratio,
     reported,
@@ -258,6 +259,22 @@ def test_a_buckets_scores_are_those_of_its_sentences() -> None:
     long_hypotheses, long_references = [HYPOTHESES[1], HYPOTHESES[3]], [REFERENCES[1], REFERENCES[3]]
     assert rows[1].bleu == sacrebleu.corpus_bleu(long_hypotheses, [long_references]).score
     assert rows[1].chrf == sacrebleu.corpus_chrf(long_hypotheses, [long_references]).score
+
+
+def test_buckets_of_few_sentences_have_scores_but_no_intervals() -> None:
+    sources = [words(3)] * FEW + [words(12)] * (FEW - 1)
+    hypotheses = (HYPOTHESES * FEW)[: len(sources)]
+    references = (REFERENCES * FEW)[: len(sources)]
+    enough, few = by_length(sources, hypotheses, references, buckets=[10], tgt_lang="de", bootstrap=100)
+    assert (enough.few, few.few) == (False, True)
+    assert None not in (enough.bleu_low, enough.bleu_high, enough.chrf_low, enough.chrf_high)
+    assert {few.bleu_low, few.bleu_high, few.chrf_low, few.chrf_high} == {None}
+    assert few.bleu == sacrebleu.corpus_bleu(hypotheses[FEW:], [references[FEW:]]).score
+
+
+def test_an_interval_that_there_is_not_is_a_dash() -> None:
+    assert interval(1.0, 2.5) == "1.00 to 2.50"
+    assert interval(None, None) == "–"
 
 
 def test_the_csv_has_exactly_the_columns_of_the_contract() -> None:
