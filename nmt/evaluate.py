@@ -91,7 +91,7 @@ def evaluate_split(
     for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
         reporter.warning(doubt)
     if len(pairs) > MOST_RESAMPLED:
-        reporter.info(f"More than {MOST_RESAMPLED:,} sentences have no intervals: memory does not hold their resamples.")
+        reporter.info(f"More than {MOST_RESAMPLED:,} sentences have no intervals: memory would not hold resamples.")
     run.eval.mkdir(parents=True, exist_ok=True)
     words = word_splitter(tgt_lang, tokenize)
     counts = training_words(run, tokenize or bleu_tokenizer_name(tgt_lang), words, reporter)

@@ -67,8 +67,8 @@ def score_corpus(
         tgt_lang: chooses BLEU's tokenizer: zh for Chinese, MeCab for Japanese and Korean, 13a for all others. TER cuts
             Chinese and Japanese into characters.
         bleu_tokenize: a tokenizer of sacreBLEU to use instead.
-        bootstrap: resamples for the 95 % interval; under 2 for none. Of fewer than `FEW` sentences there is none, as
-            resamples are too much alike, nor of more than `MOST_RESAMPLED`, whose resamples memory does not hold. The
+        bootstrap: resamples for the 95 % interval; under 2 for none. Of a single sentence there is none, as
+            all resamples are the same, nor of more than `MOST_RESAMPLED`, whose resamples memory does not hold. The
             seed is sacreBLEU's own (12345, or the environment's SACREBLEU_SEED) and part of the signature.
 
     Raises:
@@ -76,7 +76,7 @@ def score_corpus(
             unknown or not installed.
     """
     check_aligned(hypotheses, references)
-    bootstrap = bootstrap if FEW <= len(references) <= MOST_RESAMPLED else 0
+    bootstrap = bootstrap if 1 < len(references) <= MOST_RESAMPLED else 0
     scores = {}
     for name in metrics:
         metric = make_metric(name, tgt_lang, bleu_tokenize)
@@ -158,7 +158,7 @@ def by_length(
             metrics=("bleu", "chrf"),
             tgt_lang=tgt_lang,
             bleu_tokenize=bleu_tokenize,
-            bootstrap=bootstrap,
+            bootstrap=bootstrap if len(inside) >= FEW else 0,
         )
         bleu, chrf = scores["bleu"], scores["chrf"]
         intervals = (bleu.low, bleu.high, chrf.low, chrf.high)

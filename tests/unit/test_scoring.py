@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sacrebleu
 
+import nmt.scoring
 from nmt.errors import NmtError
 from nmt.plotting import FEW, LengthRow
 from nmt.scoring import (
@@ -74,6 +75,13 @@ def test_intervals_are_sacrebleus_bootstrap_with_its_seed() -> None:
     assert score.signature.startswith("nrefs:1|bs:1000|seed:12345|")
     again = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
     assert again == score
+
+
+def test_more_sentences_than_memory_holds_resamples_of_have_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nmt.scoring, "MOST_RESAMPLED", len(REFERENCES) - 1)
+    score = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
+    assert (score.low, score.high) == (None, None)
+    assert "|bs:" not in score.signature
 
 
 def test_an_interval_of_a_perfect_translation_ends_at_100() -> None:
