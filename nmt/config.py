@@ -30,6 +30,7 @@ from nmt.config_sections import (
     ScheduleConfig,
     SearchConfig,
     TrainingConfig,
+    Tying,
     WindowConfig,
 )
 from nmt.errors import NmtError
@@ -53,6 +54,7 @@ __all__ = [
     "SourceKind",
     "TokenizerConfig",
     "TrainingConfig",
+    "Tying",
     "WindowConfig",
     "config_yaml",
     "find_config",

@@ -125,6 +125,14 @@ DecoderConfig = Annotated[
     Discriminator(_decoder_kind),
 ]
 DECODERS: dict[str, type[Section]] = {"bahdanau": BahdanauConfig, "luong": LuongConfig, "none": PlainConfig}
+Tying = Literal[False, "target", True]
+
+
+def _tying(value: Any) -> Any:
+    """Refuse 0 and 1, too, which `Literal` would take for truth values."""
+    if isinstance(value, bool) or value == "target":
+        return value
+    raise ValueError(f"must be one of false, target, true, not {show(value)}")
 
 
 class ModelConfig(Section):
@@ -142,8 +150,9 @@ class ModelConfig(Section):
     """Share of the weights between a state and the next silenced in training."""
     layer_norm: bool = False
     """Whether all cells of encoder and decoder normalise their products (Ba et al. 2016)."""
-    tie_embeddings: bool = False
-    """Whether source, target and output share one matrix; needs `tokenizer.joint`."""
+    tie_embeddings: Annotated[Tying, BeforeValidator(_tying)] = False
+    """Whether one matrix is all embeddings and the output, which needs `tokenizer.joint`; target: those of the target
+    and the output alone (Press and Wolf 2017)."""
     encoder: EncoderConfig = EncoderConfig()
     decoder: DecoderConfig = BahdanauConfig()
 
@@ -357,13 +366,16 @@ def _equal_sizes(model: ModelConfig) -> str:
 
 
 def _tying_problems(config: Config) -> list[Problem]:
-    """Check what one matrix for source, target and output asks for."""
+    """Check what one matrix for embeddings and output asks for."""
     model, tied = config.model, ("model", "tie_embeddings")
     if not model.tie_embeddings:
         return []
     problems: list[Problem] = []
-    if not config.tokenizer.joint:
-        text = "needs one vocabulary for both sides: set tokenizer.joint: true as well"
+    if model.tie_embeddings is True and not config.tokenizer.joint:
+        text = (
+            "needs one vocabulary for both sides: set tokenizer.joint: true as well, or tie_embeddings: target, which "
+            "leaves the source a matrix of its own"
+        )
         problems.append(Problem(tied, text, (tied, ("tokenizer", "joint"))))
     # Only a readout with a projection of its own can have any size.
     decoder = model.decoder

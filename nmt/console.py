@@ -365,8 +365,8 @@ def show_run(info: RunInfo) -> None:
         )
     counted = {**_shares(info), "total": f"{info.parameters.total:,}"} if info.parameters.by_part else {}
     _print_pairs(console, "Parameters", counted or {"total": "known with the first checkpoint"})
-    if info.parameters.tied:
-        console.print(_line(f"  shared: {', '.join(info.parameters.tied)}"))
+    if tied := info.parameters.tied:
+        console.print(_line(f"  shared: {', '.join(dict.fromkeys([*tied.values(), *tied]))}"))
     _print_pairs(console, "Settings", dict(_flat(info.settings)))
     _print_pairs(console, "Files", {name: f"{size:,} bytes" for name, size in info.files.items()})
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, load_config
+from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, Tying, load_config
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir, read_json_object
 from nmt.training.checkpoint import load_checkpoint
@@ -30,7 +30,11 @@ _PARTS = {
     "decoder.readout.": "readout",
     "output.": "output",
 }
-_TIED = ("src_embedding.weight", "tgt_embedding.weight", "output.weight")
+_TIED: dict[Tying, tuple[str, ...]] = {
+    False: (),
+    "target": ("tgt_embedding.weight", "output.weight"),
+    True: ("src_embedding.weight", "tgt_embedding.weight", "output.weight"),
+}
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ class ParameterCounts:
     """How many numbers the model learned.
 
     `by_part` is in the order of the model; a tensor that several parts share is counted in the first of them, and
-    `tied` names its other appearances.
+    `tied` names its other appearances, each with the name that it is counted under.
     """
 
     by_part: dict[str, int] = field(default_factory=dict)
-    tied: tuple[str, ...] = ()
+    tied: dict[str, str] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -132,17 +136,17 @@ def describe(run: RunDir) -> RunInfo:
     )
 
 
-def count_parameters(state_dict: Mapping[str, Tensor], *, tied: bool = False) -> ParameterCounts:
+def count_parameters(state_dict: Mapping[str, Tensor], *, tied: Tying = False) -> ParameterCounts:
     """Counts a model's parameters by part.
 
     A name outside the known parts is counted under its first two components. Tensors with the same storage count once.
 
     Args:
         state_dict: the checkpoint's `model`.
-        tied: the embeddings and the output are known to be one matrix, so that equal copies of it count once as well.
+        tied: the `model.tie_embeddings` of the run: equal copies of what is known to be one matrix count once as well.
     """
     counts: dict[str, int] = {}
-    shared: list[str] = []
+    shared: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
     for name, tensor in state_dict.items():
         if not tensor.is_floating_point():
@@ -150,13 +154,15 @@ def count_parameters(state_dict: Mapping[str, Tensor], *, tied: bool = False) ->
         part = _part(name)
         counts.setdefault(part, 0)
         key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape))
-        copies = [other for other in _TIED if tied and name in _TIED and other in seen.values()]
-        if key in seen or any(state_dict[other].equal(tensor) for other in copies):
-            shared.append(name)
+        group = _TIED[tied] if name in _TIED[tied] else ()
+        copies = (other for other in group if other in seen.values() and state_dict[other].equal(tensor))
+        first = seen.get(key) or next(copies, None)
+        if first is not None:
+            shared[name] = first
             continue
         seen[key] = name
         counts[part] += tensor.numel()
-    return ParameterCounts({part: count for part, count in counts.items() if count}, tuple(shared))
+    return ParameterCounts({part: count for part, count in counts.items() if count}, shared)
 
 
 def attention_formulas(config: ModelConfig) -> dict[str, Formula]:

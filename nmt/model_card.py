@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nmt.translate import Translator
 
 PICTURE = "test_by_length.png"
+_TIED = {False: "", "target": ", of the target tied with the output", True: ", tied"}
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _training(facts: Facts) -> str:
         ("tokens a batch", f"{training.batch_tokens:,}"),
         ("optimiser", f"{training.optimizer.kind}, learning rate {training.optimizer.learning_rate:g}"),
         ("label smoothing, dropout", f"{training.label_smoothing:g}, {model.dropout:g}"),
-        ("embeddings", f"{model.embedding_size}{', tied' if model.tie_embeddings else ''}"),
+        ("embeddings", f"{model.embedding_size}{_TIED[model.tie_embeddings]}"),
         ("encoder", _layers(encoder.cell, encoder.num_layers, encoder.hidden_size, encoder.bidirectional)),
         ("decoder", _layers(decoder.cell, decoder.num_layers, decoder.hidden_size)),
         ("search", _pairs(facts.settings.search.model_dump())),

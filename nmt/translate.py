@@ -224,7 +224,7 @@ def restore_weights(model: Seq2Seq, weights: dict[str, torch.Tensor], path: Path
     """Loads a checkpoint's weights.
 
     Raises:
-        NmtError: if they are those of a model of another shape.
+        NmtError: if they are those of a model of another shape, or one that shares less.
     """
     try:
         model.load_state_dict(weights)
@@ -233,3 +233,14 @@ def restore_weights(model: Seq2Seq, weights: dict[str, torch.Tensor], path: Path
         raise NmtError(
             f"{path}: the weights are of a model of another shape than the run's config.yaml ({first})."
         ) from error
+    first_names: dict[torch.nn.Parameter, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        other = first_names.setdefault(parameter, name)
+        if other == name:
+            continue
+        # torch has loaded one over the other. Equal weights that are no numbers are equal here, too.
+        if not torch.allclose(weights[other].double(), weights[name].double(), rtol=0, atol=0, equal_nan=True):
+            raise NmtError(
+                f"{path}: its {other} and {name} differ, which by model.tie_embeddings of the run's config.yaml are "
+                "one matrix: the weights are of another model."
+            )

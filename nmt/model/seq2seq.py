@@ -11,7 +11,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 from typing_extensions import assert_never
 
-from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, PlainConfig
+from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, PlainConfig, Tying
 from nmt.model.decoder import BahdanauDecoder, Decoder, LuongDecoder, Memory, PlainDecoder
 from nmt.model.dropout import SharedDropout, WordDropout, set_weight_dropout
 from nmt.model.encoder import Encoder
@@ -23,11 +23,12 @@ class Seq2Seq(nn.Module):
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, *, src_vocab: int, tgt_vocab: int, embedding_size: int,
-        dropout: float, word_dropout: float, annotation_dropout: float, tie_embeddings: bool,
+        dropout: float, word_dropout: float, annotation_dropout: float, tie_embeddings: Tying,
     ) -> None:  # fmt: skip
         super().__init__()
         self.src_embedding = nn.Embedding(src_vocab, embedding_size)
-        self.tgt_embedding = self.src_embedding if tie_embeddings else nn.Embedding(tgt_vocab, embedding_size)
+        one_matrix = tie_embeddings is True
+        self.tgt_embedding = self.src_embedding if one_matrix else nn.Embedding(tgt_vocab, embedding_size)
         self.encoder = encoder
         self.decoder = decoder
         self.output = nn.Linear(decoder.readout_size, tgt_vocab)
@@ -38,7 +39,7 @@ class Seq2Seq(nn.Module):
             nn.init.normal_(embedding.weight, std=embedding_size**-0.5)
         nn.init.zeros_(self.output.bias)
         if tie_embeddings:
-            self.output.weight = self.src_embedding.weight
+            self.output.weight = self.tgt_embedding.weight
         else:
             nn.init.xavier_uniform_(self.output.weight)
 

@@ -33,7 +33,7 @@ model.embedding_size=512 model.tie_embeddings=true model.layer_norm=true model.e
 model.encoder.hidden_size=8 model.encoder.num_layers=2 model.encoder.bidirectional=false
 model.decoder={kind: luong} model.decoder.cell=lstm model.decoder.hidden_size=8 model.decoder.num_layers=2
 model.decoder.attention_size=8 model.decoder.coverage=true model.decoder.readout=state
-model.encoder={residual: true, num_layers: 2}
+model.encoder={residual: true, num_layers: 2} model.tie_embeddings=target
 """
 MEANT = """
 tokenizer.sampling_alpha=0.1 training.seed=2 training.batch_tokens=100 training.accumulate=2 training.precision=float32

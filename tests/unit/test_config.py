@@ -135,6 +135,12 @@ def test_kind_is_bahdanau_by_default(config_file: Path) -> None:
     assert decoder == BahdanauConfig(hidden_size=8)
 
 
+@pytest.mark.parametrize("joint", ["true", "false"])
+def test_target_and_output_are_tied_with_one_vocabulary_or_two(config_file: Path, joint: str) -> None:
+    config = load_config(str(config_file), ["model.tie_embeddings=target", f"tokenizer.joint={joint}"])
+    assert config.model.tie_embeddings == "target"
+
+
 # --- paths ----------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +199,7 @@ def test_home_is_expanded(config_file: Path, monkeypatch: pytest.MonkeyPatch) ->
 ROUND_TRIPS = [
     [],
     ["model.decoder={kind: luong, score: concat, input_feeding: true}", "training.max_minutes=0.5"],
+    ["model.tie_embeddings=target", "tokenizer.joint=false"],
     ["model.decoder={kind: none, feed_context: true}", "training.optimizer.learning_rate=1e-5"],
     ["data.train=[{tsv: a}, {hub: o/n, name: de-en, split: '1e-4', revision: '010'}]", "data.test={csv: 'no'}"],
     ["evaluation.metrics=[chrf]", "evaluation.bleu_tokenize=none", "evaluation.length_buckets=[]"],

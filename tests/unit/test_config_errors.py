@@ -141,9 +141,22 @@ VALUE_ERRORS = {
     ),
     "tying without joint": (
         "tokenizer.joint=false",
-        "model.tie_embeddings: needs one vocabulary for both sides: set tokenizer.joint: true",
+        "model.tie_embeddings: needs one vocabulary for both sides: set tokenizer.joint: true as well, or "
+        "tie_embeddings: target, which leaves the source a matrix of its own",
     ),
-    "tying a state": ("model.decoder.readout=state", "model.decoder.hidden_size is 512, model.embedding_size is 256"),
+    "tying a state": (
+        "model={tie_embeddings: true, decoder: {readout: state}}",
+        "model.tie_embeddings: needs a decoder as large as the embeddings, as its state is what the vocabulary is "
+        "predicted from: model.decoder.hidden_size is 512, model.embedding_size is 256",
+    ),
+    "tying the target to a state": (
+        "model={tie_embeddings: target, decoder: {kind: none}}",
+        "model.tie_embeddings: needs a decoder as large as the embeddings, as its state is what the vocabulary is "
+        "predicted from: model.decoder.hidden_size is 512, model.embedding_size is 256",
+    ),
+    "no such tying": ("model.tie_embeddings=source", "model.tie_embeddings: must be one of false, target, true, not"),
+    "number for a tying": ("model.tie_embeddings=1", "must be one of false, target, true, not 1"),
+    "null for a tying": ("model.tie_embeddings=null", "must be one of false, target, true, not null"),
     "another kind's key": (
         "model.decoder={kind: luong, readout: deep}",
         "model.decoder.readout: kind luong has no such key; it belongs to kind bahdanau",
@@ -151,12 +164,9 @@ VALUE_ERRORS = {
 }
 
 
-TYING = ("tokenizer.joint=false", "model.decoder.readout=state")  # wrong with tied embeddings alone
-
-
 @pytest.mark.parametrize(("override", "part"), VALUE_ERRORS.values(), ids=VALUE_ERRORS)
 def test_a_wrong_value_is_told_in_one_line(config_file: Path, override: str, part: str) -> None:
-    tied = ["model.tie_embeddings=true"] if override in TYING else []
+    tied = ["model.tie_embeddings=true"] if override == "tokenizer.joint=false" else []  # wrong with these alone
     text = message(config_file, *tied, override)
     assert part in text
     assert len(text.splitlines()) == 1

@@ -8,9 +8,11 @@ import torch
 from models import MODELS, small_batch, small_model
 from torch import nn
 
+from nmt.config import Tying
 from nmt.model import folded as module
 from nmt.model.folded import FoldedCell, WordTable, folded
 from nmt.model.products import PackedLinear, QuantizedLinear
+from nmt.model.seq2seq import Seq2Seq
 from nmt.model.torch_stepper import TorchStepper
 from nmt.search import beam_search
 
@@ -36,23 +38,29 @@ def test_a_cell_steps_as_torchs_own(kind: type[nn.RNNBase], words: int, product:
     assert all(torch.equal(one, other) for one, other in zip((*parts, *state), kept, strict=True))
 
 
+# Each decoder, and two with embeddings that are the output's matrix.
+TYINGS = [*((name, False) for name in MODELS), ("bahdanau", True), ("luong-feed", "target")]
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("table", [0, module.TABLE])
-@pytest.mark.parametrize("name", MODELS)
-def test_steps_of_every_decoder_are_those_of_the_model(name: str, table: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "tying"), TYINGS)
+def test_steps_of_every_decoder_are_those_of_the_model(
+    name: str, tying: Tying, table: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "TABLE", table)
-    check_steps(name, torch.float64, int8=False, atol=1e-12)
-    check_steps(name, torch.float32, int8=False, atol=1e-5)
+    check_steps(small_model(name, tie_embeddings=tying), int8=False, atol=1e-12)
+    check_steps(small_model(name, tie_embeddings=tying, dtype=torch.float32), int8=False, atol=1e-5)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", MODELS)
-def test_steps_of_every_decoder_in_int8_are_near_those_in_float(name: str) -> None:
-    check_steps(name, torch.float32, int8=True, atol=0.06)
+@pytest.mark.parametrize(("name", "tying"), TYINGS)
+def test_steps_of_every_decoder_in_int8_are_near_those_in_float(name: str, tying: Tying) -> None:
+    check_steps(small_model(name, tie_embeddings=tying, dtype=torch.float32), int8=True, atol=0.06)
 
 
-def check_steps(name: str, dtype: torch.dtype, int8: bool, atol: float) -> None:
-    model = small_model(name, dtype=dtype).eval()
+def check_steps(model: Seq2Seq, int8: bool, atol: float) -> None:
+    model.eval()
     src_BS, lengths_B, tgt_in_BT = small_batch()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     ready = folded(model, int8)

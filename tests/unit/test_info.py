@@ -117,25 +117,37 @@ def test_every_part_has_its_parameters(tmp_path: Path) -> None:
     assert counts.by_part["initial state"] == decoder * encoder
     assert counts.by_part["decoder"] == 3 * decoder * (embedding + annotation + decoder + 2)
     assert counts.by_part["output"] == 30 * decoder + 30
-    assert counts.tied == ()
+    assert counts.tied == {}
 
 
+TYINGS = {
+    "true": (20, ("src_embedding.weight", "tgt_embedding.weight", "output.weight")),
+    "target": (30, ("tgt_embedding.weight", "output.weight")),
+}
+
+
+@pytest.mark.parametrize("tying", TYINGS)
 @pytest.mark.parametrize("cloned", [False, True])
-def test_tied_embeddings_count_once(tmp_path: Path, cloned: bool) -> None:
+def test_tied_embeddings_count_once_and_are_named(
+    tmp_path: Path, cloned: bool, tying: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, names = TYINGS[tying]
     run = make_run(tmp_path)
-    run.config.write_text(run.config.read_text().replace("dropout: 0.0", "dropout: 0.0, tie_embeddings: true"))
-    model = build_model(load_config(str(run.config)).model, src_vocab=20, tgt_vocab=20)
+    run.config.write_text(run.config.read_text().replace("dropout: 0.0", f"dropout: 0.0, tie_embeddings: {tying}"))
+    model = build_model(load_config(str(run.config)).model, src_vocab=20, tgt_vocab=words)
     tensors = {name: tensor.clone() if cloned else tensor for name, tensor in model.state_dict().items()}
     save(run.best, tensors, step=1)
-    parameters = describe(run).parameters
-    assert parameters.total == sum(parameter.numel() for parameter in model.parameters())
-    assert parameters.tied == ("tgt_embedding.weight", "output.weight")
-    assert parameters.by_part["output"] == 20  # its bias
+    info = describe(run)
+    assert info.parameters.total == sum(parameter.numel() for parameter in model.parameters())
+    assert info.parameters.by_part["output"] == words  # its bias
+    assert info.to_dict()["parameters"]["tied"] == list(names[1:])
+    show_run(info)
+    assert f"\n  shared: {', '.join(names)}\n" in capsys.readouterr().out
 
 
 def test_equal_tensors_that_are_not_tied_count_twice() -> None:
     zeros = {"src_embedding.weight": torch.zeros(3, 2), "tgt_embedding.weight": torch.zeros(3, 2)}
-    assert count_parameters(zeros).total == 12
+    assert count_parameters(zeros).total == count_parameters(zeros, tied="target").total == 12
 
 
 LOCAL = "{kind: luong, cell: lstm, hidden_size: 8, window: {kind: predictive}}"

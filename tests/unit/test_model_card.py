@@ -90,3 +90,11 @@ def test_sources_are_named_with_what_was_made_of_them_and_without_their_folders(
         in card
     )
     assert "secret" not in card
+
+
+@pytest.mark.parametrize(
+    ("tying", "told"), [("false", ""), ("true", ", tied"), ("target", ", of the target tied with the output")]
+)
+def test_embeddings_are_told_with_what_they_share(run: RunDir, tying: str, told: str) -> None:
+    run.config.write_text(run.config.read_text() + f"tokenizer: {{joint: true}}\nmodel: {{tie_embeddings: {tying}}}\n")
+    assert f"| embeddings | 256{told} |" in model_card(facts(run, run.best))

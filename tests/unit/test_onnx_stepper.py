@@ -24,12 +24,12 @@ from nmt.search import Hypothesis, beam_search
 from nmt.translations import BANNED
 
 # Every kind, score, window, readout and cell, in few models, as a graph takes torch two seconds to make.
-# Beside them every form of the encoder, and tied embeddings.
+# Beside them every form of the encoder, and both ways to tie embeddings.
 MODELS: dict[str, dict[str, object]] = {
     "bahdanau-state": {"encoder": EncoderConfig(hidden_size=4, bidirectional=False)},
     "bahdanau-maxout": {"encoder": EncoderConfig(hidden_size=4, cell="lstm", num_layers=2)},
     "bahdanau-coverage-lstm-2": {"tie_embeddings": True},
-    "luong-dot-scaled": {},
+    "luong-dot-scaled": {"tie_embeddings": "target"},
     "luong-gru-2": {"encoder": EncoderConfig(hidden_size=4, num_layers=2, residual=True)},
     "luong-monotonic": {},
     "luong-concat-predictive-feed": {},

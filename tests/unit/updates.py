@@ -11,15 +11,17 @@ from models import small_model
 from nmt.config import EncoderConfig, TrainingConfig
 from nmt.data.batching import Batch, Portion, TrainingBatches
 from nmt.data.store import CorpusWriter, EncodedCorpus
+from nmt.model.seq2seq import Seq2Seq
 from nmt.reporting import SilentReporter
 from nmt.run_dir import RunDir
 from nmt.training.loop import Training
 
 
 def training_of(
-    folder: Path, name: str, device: str = "cpu", encoder: EncoderConfig | None = None, **settings: object
-) -> Training:
-    """A training in float32, with dropout, a moving average, and guided attention where there is any."""
+    folder: Path, name: str, device: str = "cpu", encoder: EncoderConfig | None = None, model: Seq2Seq | None = None,
+    **settings: object,
+) -> Training:  # fmt: skip
+    """A training with dropout, a moving average, and guided attention if it has any; in float32 but for `model`."""
     rng = np.random.default_rng(1)
     src, tgt = ([rng.integers(4, 11, rng.integers(1, 9)).tolist() for _ in range(40)] for _ in range(2))
     links = [[place for each in range(min(len(s), len(t))) for place in (each, each)] for s, t in zip(src, tgt)]
@@ -31,7 +33,7 @@ def training_of(
     config = TrainingConfig.model_validate(values | settings)
     run = RunDir.create(folder / "run")
     shape = {} if encoder is None else {"encoder": encoder}
-    model = small_model(name, dtype=torch.float32, dropout=0.1, **shape).to(device)
+    model = (model or small_model(name, dtype=torch.float32, dropout=0.1, **shape)).to(device)
     batches = TrainingBatches(EncodedCorpus(folder / "pairs.arrow"), 80, seed=1)
     torch.manual_seed(3)
     return Training(model, batches, config, torch.device(device), run, SilentReporter())
