@@ -2,7 +2,8 @@
 // Sentences with their translations and heat maps: what all pages that show attention draw. Each page has a script of
 // its own after this one, an element #data and a list #sentences.
 //
-// The data: { src, tgt: language codes, sentences: [{ n: line, s: source, x: cut, c: candidates }] }.
+// The data: { src, tgt: language codes, tags: { s, t }: the same as HTML has them,
+// sentences: [{ n: line, s: source, x: cut, c: candidates }] }.
 // A candidate: { y: text, t: target, e: has the end, r: score, p: log p, l: ended by the length limit,
 // w: weights in thousandths, a row a target unit, or null, b: first and last source position of each row's window or null }.
 const DATA = JSON.parse(document.getElementById("data").textContent);
@@ -34,14 +35,14 @@ function draw(tag, options = {}) {
 const minus = (text) => text.replace("-", "\u2212");
 const score = (number) => minus(number.toFixed(3));
 const weight = (thousandths, digits) => (thousandths / 1000).toFixed(digits);
-const languageTag = (language) => language.replaceAll("_", "-");
+const bdi = (side, text) => make("bdi", { lang: DATA.tags[side], text });
 const candidateOf = (card) => card.sentence.c[card.candidate];
 
 // --- one sentence ---------------------------------------------------------------------------------------------------
 
 function wordRow(card, side, units, hasEnd) {
   const language = side === SOURCE ? DATA.src : DATA.tgt;
-  const named = { role: "group", "aria-label": side === SOURCE ? "source" : "target", lang: languageTag(language) };
+  const named = { role: "group", "aria-label": side === SOURCE ? "source" : "target", lang: DATA.tags[side] };
   // The first letters say which way the words follow each other; what a word holds changes nothing outside it.
   const words = make("div", { class: "words", dir: "auto", ...named });
   units.forEach((unit, place) => {
@@ -70,7 +71,7 @@ function candidateList(card) {
     const choice = make("input", { type: "radio", name: `candidate-${sentence.n}`, value: rank });
     choice.checked = rank === card.candidate;
     const number = make("span", { class: "num", text: score(candidate.r) });
-    box.append(make("label", {}, choice, number, make("bdi", { text: candidate.y })));
+    box.append(make("label", {}, choice, number, bdi(TARGET, candidate.y)));
   });
   return box;
 }
@@ -96,7 +97,9 @@ function fill(card) {
   if (card.body) return;
   const article = card.article;
   card.body = make("div");
-  card.map = make("div", { class: "map" });
+  // Where it is too wide it scrolls, which the keyboard can do to what has the focus.
+  const name = `heat map of line ${card.sentence.n}`;
+  card.map = make("div", { class: "map", role: "group", "aria-label": name, tabindex: 0 });
   article.append(card.body);
   if (card.sentence.c.length > 1) article.append(candidateList(card));
   if (candidateOf(card).w) article.append(card.map);
@@ -130,12 +133,13 @@ function heatMap(card) {
   const widest = (units) => Math.ceil(Math.max(...units.map((unit) => ruler.measureText(label(unit)).width)));
   const slope = Math.SQRT1_2 * (widest(sources) + 14);
   const left = widest(targets) + 14, top = Math.ceil(slope) + 8;
+  const all = { width: left + width + Math.ceil(slope), height: top + height + 4 };
   const svg = draw("svg", {
-    width: left + width + Math.ceil(slope), height: top + height + 4, role: "img",
+    ...all, viewBox: `0 0 ${all.width} ${all.height}`, role: "img",
     "aria-label": "heat map: rows are the translation, columns the source",
   });
   const put = (text, options, end) => {
-    const element = svg.appendChild(draw("text", options));
+    const element = svg.appendChild(draw("text", { ...options, lang: DATA.tags[options["data-side"]] }));
     element.textContent = label(text);
     if (end) element.classList.add("end");
   };
@@ -218,12 +222,13 @@ function markMap(card, side, place, cell) {
 function explain(card, side, place, values, cell) {
   const candidate = candidateOf(card), sources = card.sentence.s;
   const [mine, theirs] = side === TARGET ? [candidate.t, sources] : [sources, candidate.t];
+  const other = side === TARGET ? SOURCE : TARGET;
   const ranked = values.map((value, at) => [value, at]).filter(([value, at]) => at === cell || value >= 10);
   ranked.sort((a, b) => (b[1] === cell) - (a[1] === cell) || b[0] - a[0]);
-  const line = [make("bdi", { text: mine[place] }), side === TARGET ? " \u2190 " : " \u2192 "];
+  const line = [bdi(side, mine[place]), side === TARGET ? " \u2190 " : " \u2192 "];
   ranked.slice(0, 6).forEach(([value, at], rank) => {
     if (rank) line.push(" \u00b7 ");
-    line.push(make("bdi", { text: theirs[at] }), make("b", { text: ` ${weight(value, 3)}` }));
+    line.push(bdi(other, theirs[at]), make("b", { text: ` ${weight(value, 3)}` }));
   });
   if (ranked.length > 6) line.push(make("span", { class: "weak", text: ` and ${ranked.length - 6} more` }));
   card.body.querySelector(".detail").replaceChildren(...line);

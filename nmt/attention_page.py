@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.page import embedded_json, escaped, filled, items, policy, resource, shown
+from nmt.page import embedded_json, escaped, filled, items, language_tag, policy, resource, shown
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ def attention_page(header: PageHeader, sentences: Sequence[AttendedSentence]) ->
     content = {
         "src": header.src_lang,
         "tgt": header.tgt_lang,
+        "tags": side_tags(header.src_lang, header.tgt_lang),
         "sentences": [_sentence(sentence) for sentence in sentences],
     }
     parts = {
@@ -81,6 +82,11 @@ def attention_page(header: PageHeader, sentences: Sequence[AttendedSentence]) ->
         "data": embedded_json(content),
     }
     return filled("attention_page.html", parts)
+
+
+def side_tags(src_lang: str, tgt_lang: str) -> dict[str, str]:
+    """The languages of both sides as HTML has them, under the names that the script has for the sides."""
+    return {"s": language_tag(src_lang), "t": language_tag(tgt_lang)}
 
 
 def _sentence(sentence: AttendedSentence) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 from nmt.evaluate import evaluate_split, given_pairs
 from nmt.evaluation import digest_of_pairs
 from nmt.plotting import FEW, LengthRow, plot_by_length
-from nmt.report_page import Picture, Section, Sentences, Table, report_page
+from nmt.report_page import Line, Picture, Section, Sentences, Table, report_page
 from nmt.reporting import Reporter
 from nmt.run_dir import RunDir, read_json_object, refuse_unwritable, write_atomic
 from nmt.scoring import (
@@ -77,7 +77,10 @@ class Changes:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `nmt compare` prints and stores; the first system is the baseline, and `changes` has all others."""
+    """What `nmt compare` prints and stores; the first system is the baseline, and `changes` has all others.
+
+    The languages are those of the baseline's data, for the report alone.
+    """
 
     split: str
     sentences: int
@@ -86,6 +89,8 @@ class Comparison:
     metrics: dict[str, MetricComparison]
     by_length: dict[str, tuple[LengthRow, ...]]
     changes: dict[str, Changes]
+    src_lang: str
+    tgt_lang: str
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the file that `--json` names."""
@@ -200,7 +205,8 @@ def compare_runs(
         for system in systems
     }
     changes = _changes(systems, pairs, changed)
-    return Comparison(given, len(pairs), digest_of_pairs(pairs), tuple(systems), tests, curves, changes)
+    digest, src_lang = digest_of_pairs(pairs), configs[0].data.src_lang
+    return Comparison(given, len(pairs), digest, tuple(systems), tests, curves, changes, src_lang, tgt_lang)
 
 
 def _other_ways(names: Sequence[str], configs: Sequence[Config]) -> str:
@@ -242,6 +248,7 @@ def write_comparison(comparison: Comparison, plot: Path, as_json: Path | None, p
 def comparison_page(comparison: Comparison, plot: bytes) -> str:
     """The report as HTML, with the plot of the length curves, PNG, in it."""
     names = [system.name for system in comparison.systems]
+    languages = comparison.src_lang, comparison.tgt_lang
     facts = [f"{comparison.sentences:,} sentences", f"baseline {names[0]}"]
     facts += [
         f"{system.name}: best checkpoint, step {system.step:,}; "
@@ -256,7 +263,7 @@ def comparison_page(comparison: Comparison, plot: bytes) -> str:
                 Section(
                     f"{name}: the sentences that {what} most",
                     f"By chrF++ of the sentence by itself, from {names[0]} to {name}.",
-                    (Sentences(tuple(_entry(row, names[0], name) for row in rows)),),
+                    (Sentences(tuple(_entry(row, names[0], name, *languages) for row in rows)),),
                 )
             )
     return report_page(f"{', '.join(names)}: {comparison.split}", facts, sections)
@@ -303,10 +310,10 @@ def _with_interval(row: LengthRow) -> str:
     return f"{row.bleu:.2f} ({interval(row.bleu_low, row.bleu_high)})"
 
 
-def _entry(row: ChangedSentence, baseline: str, name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _entry(row: ChangedSentence, baseline: str, name: str, src: str, tgt: str) -> tuple[str, tuple[Line, ...]]:
     heading = f"line {row.line:,}, {row.baseline_score:.1f} to {row.score:.1f}"
-    texts = (("source", row.source), ("reference", row.reference), (baseline, row.baseline), (name, row.hypothesis))
-    return heading, texts
+    sides = (("reference", row.reference), (baseline, row.baseline), (name, row.hypothesis))
+    return heading, (Line("source", row.source, src), *(Line(label, text, tgt) for label, text in sides))
 
 
 def _names(runs: Sequence[RunDir]) -> list[str]:

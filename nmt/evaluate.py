@@ -216,6 +216,8 @@ def _score(
         worst=tuple(worst),
         pairs_digest=digest_of_pairs(pairs),
         files=files,
+        src_lang=config.data.src_lang,
+        tgt_lang=tgt_lang,
     )
 
 

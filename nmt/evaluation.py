@@ -10,13 +10,13 @@ from typing import Any
 
 from nmt.error_analysis import RepetitionRow, ScoredSentence
 from nmt.plotting import FEW, FrequencyRow, LengthRow, frequency_picture
-from nmt.report_page import Picture, Section, Sentences, Table, report_page
+from nmt.report_page import Line, Picture, Section, Sentences, Table, report_page
 from nmt.scoring import METRIC_NAMES, Score, interval
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What `nmt eval` prints and stores.
+    """What `nmt eval` prints and stores; the languages are those of the run's data, for the report alone.
 
     `split` names the files under `eval/`; `checkpoint` is relative to the run where it lies inside. `length_limited`
     counts translations that stopped at the length limit, `truncated` sources longer than the limit, `empty` sentences
@@ -43,6 +43,8 @@ class EvaluationResult:
     worst: tuple[ScoredSentence, ...]
     pairs_digest: str
     files: dict[str, str]
+    src_lang: str
+    tgt_lang: str
 
     @property
     def sentences_per_second(self) -> float:
@@ -100,7 +102,7 @@ def evaluation_page(run: str, result: EvaluationResult, by_length: bytes) -> str
     sections = [_scores(result), _lengths(result.by_length, by_length)]
     if result.by_frequency:
         sections.append(_frequencies(result.by_frequency))
-    sections += [_repetition(result.repetition), _worst(result.worst)]
+    sections += [_repetition(result.repetition), _worst(result)]
     return report_page(f"{run}: {result.split}", facts, sections)
 
 
@@ -120,7 +122,8 @@ def _scores(result: EvaluationResult) -> Section:
         "the sentences (Koehn 2004). More is better, but of TER less is."
     )
     head = ("metric", "score", "95 % interval", "signature")
-    return Section("Scores", note, (Table(head, tuple(rows)), Table(("translations", ""), tuple(counts))))
+    scores = Table(head, tuple(rows), texts=("signature",))
+    return Section("Scores", note, (scores, Table(("translations", "number"), tuple(counts))))
 
 
 def _lengths(rows: Sequence[LengthRow], plot: bytes) -> Section:
@@ -168,13 +171,18 @@ def _repetition(rows: Sequence[RepetitionRow]) -> Section:
     return Section("Repetition", note, (Table(head, tuple(cells)),))
 
 
-def _worst(rows: Sequence[ScoredSentence]) -> Section:
+def _worst(result: EvaluationResult) -> Section:
+    src, tgt = result.src_lang, result.tgt_lang
     entries = tuple(
         (
             f"line {row.line:,}, chrF++ {row.score:.1f}",
-            (("source", row.source), ("reference", row.reference), ("translation", row.hypothesis)),
+            (
+                Line("source", row.source, src),
+                Line("reference", row.reference, tgt),
+                Line("translation", row.hypothesis, tgt),
+            ),
         )
-        for row in rows
+        for row in result.worst
     )
     note = "The lowest chrF++ of a sentence by itself (Popović 2017); lines with a blank reference are left out."
     return Section("Worst sentences", note, (Sentences(entries),))

@@ -58,6 +58,15 @@ def items(lines: Sequence[str]) -> str:
     return "".join(f"<li>{escaped(line)}</li>" for line in lines)
 
 
+def language_tag(code: str) -> str:
+    """Returns a language's code as HTML has it; "", a language that is not known, for what is no language tag.
+
+    Without an attribute of its own a text would count as English, as the page is.
+    """
+    tag = code.replace("_", "-")
+    return tag if re.fullmatch("[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*", tag) else ""
+
+
 def escaped(text: str) -> str:
     """Returns any text as markup that shows it, also within the quotes of an attribute."""
     return html.escape(shown(text))

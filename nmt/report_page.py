@@ -5,19 +5,23 @@ The template and the style lie beside this file. Every text is escaped, and the 
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
 
-from nmt.page import escaped, filled, items, policy, resource
+from nmt.page import escaped, filled, items, language_tag, policy, resource, shown
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a heading each; the columns after the first hold numbers."""
+    """Rows under a heading each; the columns after the first hold numbers, except those whose headings `texts` has."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,19 @@ class Picture:
     text: str
 
 
+class Line(NamedTuple):
+    """A sentence with its label; `language` is its code as the configuration has it."""
+
+    label: str
+    text: str
+    language: str
+
+
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences with what belongs to them: a heading, then (label, text) lines, for each."""
+    """Sentences with what belongs to them: a heading, then lines, for each."""
 
-    entries: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    entries: tuple[tuple[str, tuple[Line, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -61,13 +73,14 @@ def report_page(title: str, facts: Sequence[str], sections: Sequence[Section]) -
 
 def _section(section: Section) -> str:
     note = f"<p>{escaped(section.note)}</p>" if section.note else ""
-    return f"<section><h2>{escaped(section.title)}</h2>{note}{''.join(map(_part, section.parts))}</section>"
+    parts = "".join(_part(part, section.title) for part in section.parts)
+    return f"<section><h2>{escaped(section.title)}</h2>{note}{parts}</section>"
 
 
-def _part(part: Table | Picture | Sentences) -> str:
+def _part(part: Table | Picture | Sentences, title: str) -> str:
     match part:
         case Table():
-            return _table(part)
+            return _table(part, title)
         case Picture():
             data = b64encode(part.png).decode()
             return f'<img src="data:image/png;base64,{data}" alt="{escaped(part.text)}">'
@@ -75,16 +88,39 @@ def _part(part: Table | Picture | Sentences) -> str:
             return "".join(_entry(heading, lines) for heading, lines in part.entries)
 
 
-def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escaped(text)}</th>' for text in table.head)
+def _table(table: Table, title: str) -> str:
+    kinds = [' class="text"' if heading in table.texts else "" for heading in table.head]
+    head = (f'<th scope="col"{kind}>{_breakable(text)}</th>' for kind, text in zip(kinds, table.head, strict=True))
     rows = (
-        f'<tr><th scope="row">{escaped(row[0])}</th>{"".join(f"<td>{escaped(text)}</td>" for text in row[1:])}</tr>'
+        f'<tr><th scope="row">{_breakable(row[0])}</th>'
+        f"{''.join(f'<td{kind}>{_breakable(text)}</td>' for kind, text in zip(kinds[1:], row[1:], strict=True))}</tr>"
         for row in table.rows
     )
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    # Where it is too wide it scrolls, which the keyboard can do to what has the focus.
+    name = escaped(f"{title}: {table.head[0]}")
+    return (
+        f'<div class="table" role="region" aria-label="{name}" tabindex="0">'
+        f"<table><thead><tr>{''.join(head)}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
-def _entry(heading: str, lines: Sequence[tuple[str, str]]) -> str:
+def _breakable(text: str) -> str:
+    """Text that may go on in another line within a signature, a path or a long name."""
+    marked = re.sub("[|/_]", r"\g<0>\n", shown(text))
+    return "<wbr>".join(map(escaped, re.sub(r"\S{16,}", _in_parts, marked).split("\n")))
+
+
+def _in_parts(word: re.Match[str]) -> str:
+    """The word in lines of about equal length, eight characters at the most."""
+    length = len(word[0])
+    size = ceil(length / ceil(length / 8))
+    return "\n".join(word[0][start : start + size] for start in range(0, length, size))
+
+
+def _entry(heading: str, lines: Sequence[Line]) -> str:
     # A text's own direction, whatever stands beside it.
-    rows = "".join(f'<dt>{escaped(label)}</dt><dd dir="auto">{escaped(text)}</dd>' for label, text in lines)
+    rows = "".join(
+        f'<dt>{escaped(line.label)}</dt><dd dir="auto" lang="{language_tag(line.language)}">{escaped(line.text)}</dd>'
+        for line in lines
+    )
     return f"<article><h3>{escaped(heading)}</h3><dl>{rows}</dl></article>"

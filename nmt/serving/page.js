@@ -17,6 +17,7 @@ function sentenceOf(entry, index) {
 function leadOf(card) {
   const candidate = candidateOf(card);
   card.lead.textContent = candidate.y || "(no words)";
+  card.lead.lang = candidate.y ? DATA.tags[TARGET] : "en";
   card.lead.classList.toggle("warn", candidate.l);
 }
 
@@ -27,7 +28,7 @@ function show(entries) {
     const sentence = sentenceOf(entry, index), name = `line ${sentence.n}`;
     const card = { sentence, candidate: 0, held: null };
     card.article = make("article", { id: name.replace(" ", "-"), "data-index": cards.length, "aria-label": name });
-    card.lead = make("p", { class: "translation", dir: "auto", lang: languageTag(DATA.tgt) });
+    card.lead = make("p", { class: "translation", dir: "auto" });
     card.article.append(card.lead);
     cards.push(card);
     list.append(card.article);

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nmt.attention_page import side_tags
 from nmt.page import embedded_json, escaped, filled, items, policy, resource
 
 CHOICES = (1, 3, 5, 10)  # translations a sentence
@@ -17,23 +18,20 @@ def serve_page(src_lang: str, tgt_lang: str, models: Sequence[str], *, attends: 
     style = resource("attention_card.css") + resource("serving/page.css")
     script = resource("attention_card.js") + "\n" + resource("serving/page.js")
     allowed = policy(style, script, connects=True)
+    tags = side_tags(src_lang, tgt_lang)
+    data = {"src": src_lang, "tgt": tgt_lang, "tags": tags, "attends": attends, "sentences": []}
     parts = {
         "policy": allowed,
         "title": escaped(f"{src_lang} → {tgt_lang}"),
         "facts": items([*models, "without attention"] if not attends else models),
         "reading": resource("serving/attention.html") if attends else resource("serving/plain.html"),
         "choices": _choices(beam),
-        "src": escaped(_tag(src_lang)),
+        "src": escaped(tags["s"]),
         "style": style,
         "script": script,
-        "data": embedded_json({"src": src_lang, "tgt": tgt_lang, "attends": attends, "sentences": []}),
+        "data": embedded_json(data),
     }
     return filled("serving/page.html", parts), f"{allowed}; frame-ancestors 'none'"
-
-
-def _tag(language: str) -> str:
-    """The language's code as HTML has it."""
-    return language.replace("_", "-")
 
 
 def _choices(beam: int) -> str:

@@ -222,6 +222,45 @@ def test_a_page_of_hundreds_draws_what_is_near_the_screen(page: Page, tmp_path: 
     assert_quiet(page, file)
 
 
+@pytest.mark.parametrize(
+    ("codes", "tags"), [(("pt_BR", "de"), ("pt-BR", "de")), (('e"n', ATTACK), ("", ""))], ids=["tags", "no tags"]
+)
+def test_every_text_has_the_language_of_its_side(
+    page: Page, tmp_path: Path, codes: tuple[str, str], tags: tuple[str, str]
+) -> None:
+    file = tmp_path / "attention.html"
+    header = PageHeader(HEADER.title, *codes, "word", (), ())
+    file.write_text(attention_page(header, [dog()]), encoding="utf-8")
+    page.open(file)
+    page.wait("document.querySelectorAll('.word').length === 6")
+    page.hover(word("t", 1))
+    found = page.ask("""[...document.querySelectorAll('.unit, bdi, .map text')].map((one) => [
+        one.textContent, one.closest("[lang]").getAttribute("lang"), one.matches(":lang(en)")
+    ])""")
+    assert not any(english for *_, english in found)
+    languages = {(text, tag) for text, tag, _ in found if text != "</s>"}
+    assert languages == {
+        *((text, tags[0]) for text in ("the", "dog")),
+        *((text, tags[1]) for text in ("der", "Hund", "der Hund", "ein Hund")),
+    }
+    assert page.ask("[...document.querySelectorAll('.side')].map((one) => one.textContent)") == [*codes]
+    assert_quiet(page, file)
+
+
+def test_a_wide_map_is_scrolled_by_the_keyboard_and_fits_on_paper(page: Page, tmp_path: Path) -> None:
+    wide = candidate(["Hund"], np.full((2, 80), 1 / 80).tolist(), -1.0)
+    page.send("Emulation.setDeviceMetricsOverride", width=718, height=900, deviceScaleFactor=1, mobile=False)
+    page.open(written(tmp_path, AttendedSentence(1, ("dog",) * 80, False, (wide,))))
+    page.wait("document.querySelector('.map svg') !== null")
+    page.ask("[...document.querySelectorAll('.word')].at(-1).focus()")
+    page.press("Tab")
+    assert page.ask("document.activeElement.ariaLabel") == "heat map of line 1"
+    page.press("ArrowRight")
+    page.wait("document.activeElement.scrollLeft > 0")
+    page.send("Emulation.setEmulatedMedia", media="print")
+    assert page.ask("document.querySelector('.map svg').getBoundingClientRect().right") <= 718
+
+
 def test_the_page_fits_a_phone(page: Page, tmp_path: Path) -> None:
     page.send("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
     long = candidate(["x" * 300, *"abcdefgh"], np.full((10, 3), 1 / 3).tolist(), -1.0)

@@ -221,6 +221,8 @@ def test_the_page_translates_and_shows_where_words_came_from(site: Server, page:
     texts = "[...document.querySelectorAll('#line-1 .candidates bdi')].map((one) => one.textContent)"
     assert page.ask(texts) == [one["text"] for one in entry["n_best"]]
     assert page.ask("document.querySelector('#line-1 .translation').textContent") == entry["text"]
+    languages = "['#text', '.translation', 'bdi'].map((one) => document.querySelector(one).lang)"
+    assert page.ask(languages) == ["en", "de", "de"]
 
     page.hover('#line-1 .word[data-side="t"][data-place="0"]')
     weights = entry["n_best"][0]["weights"]["rows"][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,7 @@ def test_what_is_written_is_what_was_found(
     page = files[2].read_text()
     assert "quite another text &lt;b&gt;" in page
     assert "<script" not in page
+    assert re.findall('<dd dir="auto" lang="(.*?)">', page) == ["en", "de", "de", "de"] * 2
     assert f"{found.metrics['bleu'].systems[0].score:.2f}" in page
     show_comparison(found)
     shown = capsys.readouterr().out

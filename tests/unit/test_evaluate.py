@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,6 +221,7 @@ def test_the_report_shows_the_scores_and_escapes_all_text(run: RunDir, translato
     assert not set(page) & {"\x1b"}
     assert "<script" not in page
     assert page.count("</article>") == 2
+    assert re.findall('<dd dir="auto" lang="(.*?)">', page) == ["en", "de", "de"] * 2
 
 
 def test_the_digest_tells_test_sets_apart() -> None:

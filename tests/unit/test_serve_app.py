@@ -191,6 +191,16 @@ def test_a_model_without_attention_gives_no_weights_and_its_page_says_so() -> No
         assert "no attention" in site.ask("/")[1]
 
 
+def test_an_odd_language_does_not_break_the_page() -> None:
+    page, _ = serve_page('e"n><b>', "</script>", ["small"], attends=True, beam=5)
+    assert '<textarea id="text" rows="3" dir="auto" lang=""' in page
+    assert '"tags":{"s":"","t":""}' in page
+    assert "<b>" not in page
+    page, _ = serve_page("zh_CN", "de", ["small"], attends=True, beam=5)
+    assert 'dir="auto" lang="zh-CN"' in page
+    assert '"tags":{"s":"zh-CN","t":"de"}' in page
+
+
 @pytest.mark.parametrize(
     ("beam", "choices"),
     [(1, ["1*"]), (2, ["1", "2*"]), (5, ["1", "3", "5*"]), (8, ["1", "3", "5*", "8"]), (12, ["1", "3", "5*", "10"])],
