@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nmt.config import Config, load_config
 from nmt.data.text import read_lines
@@ -31,8 +31,6 @@ from nmt.scoring import (
 )
 from nmt.significance import TRIALS, MetricComparison, SystemScore, paired_tests, refuse_more_than_tests_hold
 from nmt.training.checkpoint import load_checkpoint
-
-T = TypeVar("T")
 
 Pairs = Sequence[tuple[str, str]]
 HEADINGS = ("score", "difference", "bootstrap, 95 % interval", "p (bootstrap)", "p (randomisation)")
@@ -126,13 +124,6 @@ class Comparison:
         }
 
 
-def _unchanged(run: RunDir, kept: T | None) -> T:
-    """Refuses a run whose translations do not fit to it, although they were just made."""
-    if kept is None:
-        raise NmtError(f"{run.path}: the run has changed while it was evaluated. Wait for its training, or stop it.")
-    return kept
-
-
 def compare_runs(
     runs: Sequence[RunDir],
     reporter: Reporter,
@@ -171,26 +162,16 @@ def compare_runs(
     check_tokenizer(tgt_lang, evaluation.bleu_tokenize)
     given, pairs = _same_pairs(runs, configs, split, src, tgt)
     refuse_more_than_tests_hold(len(pairs))
-    for doubt in doubts_of_pairs(pairs, evaluation.bleu_tokenize or bleu_tokenizer_name(tgt_lang)):
+    for doubt in _doubts(names, configs, pairs):
         reporter.warning(doubt)
-    if len(pairs) < FEW:
-        reporter.warning(f"{len(pairs)} sentences are too few for intervals and tests: scores alone are given.")
-    systems = []
-    for name, run, config in zip(names, runs, configs, strict=True):
-        kept = _stored(run, config, given, pairs)
-        if kept is None:
-            reporter.info(
-                f"{run.path}: what its best checkpoint and its own search give is not stored; it is made now."
-            )
-            evaluate_split(
-                run, reporter, split=split, src=src, tgt=tgt, device=device, batch_tokens=batch_tokens, pairs=pairs
-            )
-            kept = _stored(run, config, given, pairs)
-        step, hypotheses = _unchanged(run, kept)
-        systems.append(System(name, str(run.path), step, config.search.model_dump(mode="json"), hypotheses))
-    for doubt in (_other_ways(names, configs), _other_searches(systems)):
-        if doubt:
-            reporter.warning(doubt)
+
+    def translate(run: RunDir) -> None:
+        reporter.info(f"{run.path}: what its best checkpoint and its own search give is not stored; it is made now.")
+        evaluate_split(
+            run, reporter, split=split, src=src, tgt=tgt, device=device, batch_tokens=batch_tokens, pairs=pairs
+        )
+
+    systems = [_system(*each, given, pairs, translate) for each in zip(names, runs, configs, strict=True)]
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     settings: dict[str, Any] = {"tgt_lang": tgt_lang, "bleu_tokenize": evaluation.bleu_tokenize}
     reporter.info(f"{len(systems)} runs: {resamples:,} resamples and {trials:,} trials for each metric …")
@@ -209,20 +190,40 @@ def compare_runs(
     return Comparison(given, len(pairs), digest, tuple(systems), tests, curves, changes, src_lang, tgt_lang)
 
 
-def _other_ways(names: Sequence[str], configs: Sequence[Config]) -> str:
-    """Say which way each run translates, where not all do the same."""
+def _system(
+    name: str, run: RunDir, config: Config, given: str, pairs: Pairs, translate: Callable[[RunDir], None]
+) -> System:
+    """The run with its translations, which `translate` makes where they are not stored."""
+    if (kept := _stored(run, config, given, pairs)) is None:
+        translate(run)
+        kept = _stored(run, config, given, pairs)
+    if kept is None:
+        raise NmtError(f"{run.path}: the run has changed while it was evaluated. Wait for its training, or stop it.")
+    step, hypotheses = kept
+    return System(name, str(run.path), step, config.search.model_dump(mode="json"), hypotheses)
+
+
+def _doubts(names: Sequence[str], configs: Sequence[Config], pairs: Pairs) -> list[str]:
+    """What is doubtful about the test set, and what else than the models may make a difference."""
+    evaluation, tgt_lang = configs[0].evaluation, configs[0].data.tgt_lang
+    doubts = doubts_of_pairs(pairs, evaluation.bleu_tokenize or bleu_tokenizer_name(tgt_lang))
+    if len(pairs) < FEW:
+        doubts.append(f"{len(pairs)} sentences are too few for intervals and tests: scores alone are given.")
     ways = [f"{config.data.src_lang} to {config.data.tgt_lang}" for config in configs]
-    told = ", ".join(f"{name} {way}" for name, way in zip(names, ways, strict=True))
-    return f"the runs were made to translate different ways: {told}." if len(set(ways)) > 1 else ""
-
-
-def _other_searches(systems: Sequence[System]) -> str:
-    """Say in which settings the runs searched differently, if they did: then models alone are not compared."""
-    differing = [key for key, value in systems[0].search.items() if any(each.search[key] != value for each in systems)]
-    if not differing:
-        return ""
-    told = "; ".join(f"{each.name} {', '.join(f'{key} {each.search[key]}' for key in differing)}" for each in systems)
-    return f"the runs search differently, each as its configuration says, and that may be the difference: {told}."
+    if len(set(ways)) > 1:
+        told = ", ".join(f"{name} {way}" for name, way in zip(names, ways, strict=True))
+        doubts.append(f"the runs were made to translate different ways: {told}.")
+    searches = [config.search.model_dump(mode="json") for config in configs]
+    differing = [key for key, value in searches[0].items() if any(search[key] != value for search in searches)]
+    if differing:
+        told = "; ".join(
+            f"{name} {', '.join(f'{key} {search[key]}' for key in differing)}"
+            for name, search in zip(names, searches, strict=True)
+        )
+        doubts.append(
+            f"the runs search differently, each as its configuration says, and that may be the difference: {told}."
+        )
+    return doubts
 
 
 def refuse_unwritable_results(*paths: Path | None) -> None:

@@ -86,28 +86,31 @@ def evaluate_split(
     tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
     name = run.evaluation_name(name, checkpoint, search=_not_its_own(config.search, search), int8=int8)
-    _refuse_overwriting(run, name, files)
-    _refuse_unwritable(run, name)
-    for doubt in doubts_of_pairs(pairs, tokenize or bleu_tokenizer_name(tgt_lang)):
-        reporter.warning(doubt)
-    if len(pairs) > MOST_RESAMPLED:
-        reporter.info(f"More than {MOST_RESAMPLED:,} sentences have no intervals: memory would not hold resamples.")
+    _refuse_unwritable(run, name, files)
+    tokenizer = tokenize or bleu_tokenizer_name(tgt_lang)
+    _tell_doubts(pairs, tokenizer, reporter)
     run.eval.mkdir(parents=True, exist_ok=True)
-    words = word_splitter(tgt_lang, tokenize)
-    counts = training_words(run, tokenize or bleu_tokenizer_name(tgt_lang), words, reporter)
+    counts = training_words(run, tokenizer, word_splitter(tgt_lang, tokenize), reporter)
     translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
     translator.processes = processes
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
     hypotheses = [translation.text for translation in translations]
     _write_translations(run, name, hypotheses)
     result = _score(config, pairs, translations, translator, name, run, seconds, files, counts)
-    if result.truncated:
-        reporter.warning(too_long(result.truncated))
     sources, references = zip(*pairs, strict=True)
-    for doubt in doubts_of_translations(sources, hypotheses, references):
+    cut = [too_long(result.truncated)] if result.truncated else []
+    for doubt in (*cut, *doubts_of_translations(sources, hypotheses, references)):
         reporter.warning(doubt)
     _write(run, result)
     return result
+
+
+def _tell_doubts(pairs: Sequence[tuple[str, str]], tokenizer: str, reporter: Reporter) -> None:
+    """Tells what is doubtful about a test set, and that a very large one has no intervals."""
+    for doubt in doubts_of_pairs(pairs, tokenizer):
+        reporter.warning(doubt)
+    if len(pairs) > MOST_RESAMPLED:
+        reporter.info(f"More than {MOST_RESAMPLED:,} sentences have no intervals: memory would not hold resamples.")
 
 
 def share_translation(
@@ -228,16 +231,12 @@ def _files(run: RunDir, name: str) -> tuple[Path, Path, Path, Path, Path]:
     return scores, translations, table, plot, page
 
 
-def _refuse_overwriting(run: RunDir, name: str, files: dict[str, str]) -> None:
-    """Refuses to score a file that the results would replace."""
+def _refuse_unwritable(run: RunDir, name: str, files: dict[str, str]) -> None:
+    """Refuses what `_write` could not write, or would write over a file to score, before minutes of translation."""
     written = {os.path.realpath(file) for file in _files(run, name)}
-    for file in files.values():
-        if os.path.realpath(file) in written:
-            raise NmtError(f"{file}: the results of this evaluation would replace it. Move it out of {run.eval}.")
-
-
-def _refuse_unwritable(run: RunDir, name: str) -> None:
-    """Refuses what `_write` could not write, before minutes of translation."""
+    for given in files.values():
+        if os.path.realpath(given) in written:
+            raise NmtError(f"{given}: the results of this evaluation would replace it. Move it out of {run.eval}.")
     run.refuse_links_out(run.eval)
     if run.eval.exists() and not run.eval.is_dir():
         raise NmtError(f"{run.eval}: this is a file, and the scores need a folder of that name. Move the file away.")
