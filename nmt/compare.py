@@ -178,13 +178,8 @@ def compare_runs(
     texts = [system.hypotheses for system in systems]
     metrics = reported(evaluation.metrics)
     tests = paired_tests(texts, references, metrics=metrics, resamples=resamples, trials=trials, **settings)
-    buckets = evaluation.length_buckets
-    curves = {
-        system.name: tuple(
-            by_length(sources, system.hypotheses, references, buckets=buckets, bootstrap=resamples, **settings)
-        )
-        for system in systems
-    }
+    settings |= {"buckets": evaluation.length_buckets, "bootstrap": resamples}
+    curves = {each.name: tuple(by_length(sources, each.hypotheses, references, **settings)) for each in systems}
     changes = _changes(systems, pairs, changed)
     digest, src_lang = digest_of_pairs(pairs), configs[0].data.src_lang
     return Comparison(given, len(pairs), digest, tuple(systems), tests, curves, changes, src_lang, tgt_lang)

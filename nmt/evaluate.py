@@ -89,7 +89,6 @@ def evaluate_split(
     _refuse_unwritable(run, name, files)
     tokenizer = tokenize or bleu_tokenizer_name(tgt_lang)
     _tell_doubts(pairs, tokenizer, reporter)
-    run.eval.mkdir(parents=True, exist_ok=True)
     counts = training_words(run, tokenizer, word_splitter(tgt_lang, tokenize), reporter)
     translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
     translator.processes = processes
@@ -248,6 +247,7 @@ def _refuse_unwritable(run: RunDir, name: str, files: dict[str, str]) -> None:
 def _write_translations(run: RunDir, name: str, hypotheses: Sequence[str]) -> None:
     """Keeps what took minutes before anything is made of it."""
     scores, translations, *_ = _files(run, name)
+    run.eval.mkdir(parents=True, exist_ok=True)
     # First gone, last written: where this file is, the others belong to it.
     scores.unlink(missing_ok=True)
     write_lines(translations, hypotheses)

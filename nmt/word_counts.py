@@ -54,6 +54,7 @@ def training_words(
         tokenizer,
         *(f"{count}\t{word}" for word, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))),
     ]
+    file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as stream:
         # No time in it: the same counts are the same bytes.
         stream.write(gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
