@@ -58,6 +58,7 @@ def test_the_shipped_configs_are_those_promised() -> None:
         "multi30k-bahdanau.yaml",
         "multi30k-luong.yaml",
         "multi30k-de-en.yaml",
+        "multi30k-en-fr.yaml",
         "multi30k-low-resource.yaml",
         "own-files.yaml",
     }
