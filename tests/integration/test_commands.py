@@ -120,7 +120,8 @@ def test_reranking_orders_the_beam_anew_and_eval_scores_what_translate_gives(wor
     shutil.copytree(workplace / "runs/bahdanau", run)
     given = ["--run", run, "--beam", 6, "--rerank", "mbr"]
     nmt("eval", *given, cwd=workplace)
-    assert json.loads((run / "eval/test.json").read_text())["search"]["rerank"] == "mbr"
+    other = run / "eval/test.beam6.rerank-mbr"
+    assert json.loads(Path(f"{other}.json").read_text())["search"]["rerank"] == "mbr"
 
     def best(*options: object) -> list[list[tuple[str, str]]]:
         out = nmt("translate", *options, "--n-best", 6, "--input", "test.en", cwd=workplace).stdout.decode()
@@ -131,7 +132,7 @@ def test_reranking_orders_the_beam_anew_and_eval_scores_what_translate_gives(wor
         return lists
 
     by_risk, by_score = best(*given), best(*given[:-1], "none")
-    assert [each[0][1] for each in by_risk] == (run / "eval/test.hyp.txt").read_text(encoding="utf-8").splitlines()
+    assert [each[0][1] for each in by_risk] == Path(f"{other}.hyp.txt").read_text(encoding="utf-8").splitlines()
     assert [sorted(each) for each in by_risk] == [sorted(each) for each in by_score]
     assert by_risk != by_score
 

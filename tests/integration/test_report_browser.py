@@ -63,7 +63,7 @@ def comparison(src: str = "de", tgt: str = "pt_BR") -> str:
     )
     changed = ChangedSentence(402, "Ein Hund.", "Um cachorro.", "Um gato.", "Um cachorro.", 12.3, 100.0)
     compared = Comparison(
-        "test", 14_000, "", tuple(System(name, name, 9000, ()) for name in RUNS),
+        "test", 14_000, "", tuple(System(name, name, 9000, {"beam_size": 5}, ()) for name in RUNS),
         {name: MetricComparison(SIGNATURE, SIGNATURE, scores) for name in METRIC_NAMES},
         {name: lengths() for name in RUNS}, {RUNS[1]: Changes((changed,), ())}, src, tgt,
     )  # fmt: skip
