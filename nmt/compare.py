@@ -284,7 +284,8 @@ def cells(score: SystemScore) -> tuple[str, ...]:
     """The score of a system as text, under `HEADINGS`."""
     difference = "" if score.difference is None else f"{round(score.difference, 2) + 0.0:+.2f}"  # + 0.0: no -0.00
     values = (score.p_bootstrap, score.p_randomisation)
-    p_values = ("" if value is None else "<0.0001" if value < 0.00005 else f"{value:.4f}" for value in values)
+    none = "" if score.difference is None else "–"  # the baseline is not tested; of few sentences nothing is
+    p_values = (none if value is None else "<0.0001" if value < 0.00005 else f"{value:.4f}" for value in values)
     around = "–" if score.mean is None or score.half_width is None else f"{score.mean:.2f} ± {score.half_width:.2f}"
     return f"{score.score:.2f}", difference, around, *p_values
 
