@@ -68,7 +68,7 @@ def draw_attention(
         header = page_header(config, translator.search, run, checkpoint or run.best, pieces, targets is not None)
         write_atomic(output, attention_page(header, sentences))
         return [output]
-    return _draw_pictures(sentences, output, f"{run.path.resolve().name}: {_kind(config.model.decoder)}", reporter)
+    return _draw_pictures(sentences, output, f"{run.name}: {_kind(config.model.decoder)}", reporter)
 
 
 def _report(sentences: Sequence[AttendedSentence], lines: int, reporter: Reporter) -> None:
@@ -185,9 +185,7 @@ def page_header(
             "The weight of a source word is the sum over its pieces; a word of the translation has the mean over its "
             "pieces."
         )
-    return PageHeader(
-        f"Attention of {run.path.resolve().name}", data.src_lang, data.tgt_lang, unit, facts, tuple(notes)
-    )
+    return PageHeader(f"Attention of {run.name}", data.src_lang, data.tgt_lang, unit, facts, tuple(notes))
 
 
 def is_windowed(config: Config) -> bool:

@@ -247,7 +247,7 @@ def show_evaluation(result: EvaluationResult, run: RunDir) -> None:
         console.print(_line(f"{METRIC_NAMES[name]}: {score.signature}"))
     search = ", ".join(f"{name} {value}" for name, value in result.search.items())
     speed = f"{result.seconds:.1f} s, {result.sentences_per_second:.1f} sentences a second"
-    console.print(_line(f"checkpoint {result.checkpoint}, step {result.step:,}; {search}; {speed}"))
+    console.print(_line(f"{result.model}; {search}; {speed}"))
     if result.length_limited:
         console.print(
             _line(f"Stopped at the length limit: {result.length_limited:,} of {result.sentences:,} translations.")
@@ -377,7 +377,8 @@ def _scored_checkpoint(info: RunInfo, name: str) -> str:
         return ""
     step = "" if scored["step"] is None else f" at step {scored['step']:,}"
     since = ": it has been replaced since (nmt eval)" if name in info.outdated else ""
-    return f", of {scored['checkpoint']}{step}{since}"
+    others = f", together with {', '.join(scored['others'])}" if scored["others"] else ""
+    return f", of {scored['checkpoint']}{step}{since}{others}"
 
 
 def _shares(info: RunInfo) -> dict[str, str]:

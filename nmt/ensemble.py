@@ -12,9 +12,19 @@ from nmt.translate import Translator
 from nmt.translations import LineTranslator
 
 
+class Ensemble(LineTranslator):
+    """The translators of several runs as one; `members` are they, in order."""
+
+    def __init__(self, members: Sequence[Translator], search: SearchConfig, alignment_shift: int) -> None:
+        self.members = tuple(members)
+        first = self.members[0]
+        stepper = EnsembleStepper([member.stepper for member in members])
+        super().__init__(stepper, first.tokenizers, search, first.max_source, alignment_shift)
+
+
 def load_ensemble(
     runs: Sequence[RunDir], *, device: str, search: SearchConfig, int8: bool = False, alignments: bool = False
-) -> LineTranslator:
+) -> Ensemble:
     """The translator of the best checkpoints of several runs; the first one's says how much of a source is read.
 
     With `alignments` the attention weights are to link words. Raises as `Translator.load` does for each run.
@@ -33,8 +43,7 @@ def load_ensemble(
             f"those of the other with {other}: their mean links nothing. Use --format text, or runs of one shift."
         )
     members = [Translator.load(run, device=device, search=search, int8=int8) for run in runs]
-    stepper = EnsembleStepper([member.stepper for member in members])
-    return LineTranslator(stepper, members[0].tokenizers, search, members[0].max_source, next(iter(shifts), 0))
+    return Ensemble(members, search, next(iter(shifts), 0))
 
 
 def _refuse_strangers(first: RunDir, other: RunDir, config: Config, others: Config) -> None:

@@ -15,7 +15,7 @@ from nmt.data.text import write_lines
 from nmt.doubts import doubts_of_pairs, doubts_of_translations
 from nmt.error_analysis import by_frequency, repetition, worst_sentences
 from nmt.errors import NmtError
-from nmt.evaluation import EvaluationResult, digest_of_pairs, evaluation_page
+from nmt.evaluation import EvaluationResult, Member, digest_of_pairs, evaluation_page
 from nmt.plotting import plot_by_length
 from nmt.reporting import Reporter, SilentReporter, too_long
 from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
@@ -36,7 +36,8 @@ from nmt.training.processes import SINGLE, Processes
 from nmt.word_counts import training_words
 
 if TYPE_CHECKING:
-    from nmt.translate import Translation, Translator
+    from nmt.translate import Translator
+    from nmt.translations import LineTranslator, Translation
 
 __all__ = ["EvaluationResult", "evaluate_split", "given_pairs", "share_translation"]
 
@@ -47,6 +48,7 @@ def evaluate_split(
     run: RunDir,
     reporter: Reporter,
     *,
+    others: Sequence[RunDir] = (),
     split: str = "test",
     src: Path | None = None,
     tgt: Path | None = None,
@@ -66,6 +68,7 @@ def evaluate_split(
     Args:
         run: the run; its configuration says what the splits, metrics and buckets are.
         reporter: told of progress and of what looks wrong.
+        others: runs that translate together with it, as an ensemble (`nmt.ensemble`) of their best checkpoints.
         split: `dev`, `test` or `train` of the run's data; not looked at when files are given.
         src, tgt: two aligned text files to score instead of a split; both or none.
         checkpoint: the model; None for the best one.
@@ -77,31 +80,43 @@ def evaluate_split(
         processes: those that share the translation; on all but the first `share_translation` takes part.
 
     Raises:
-        NmtError: for files of unequal length, an empty test set, an absent split, and what reading or scoring refuses.
+        NmtError: for files of unequal length, an empty test set, an absent split, runs that make no ensemble, and what
+            reading or scoring refuses.
     """
-    from nmt.translate import Translator
-
     config = load_config(str(run.config))
     name, files, pairs = given_pairs(config, split, src, tgt, pairs)
     tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
-    name = run.evaluation_name(name, checkpoint, search=_not_its_own(config.search, search), int8=int8)
+    own_search = _not_its_own(config.search, search)
+    name = run.evaluation_name(name, checkpoint, others=others, search=own_search, int8=int8)
     _refuse_unwritable(run, name, files)
     tokenizer = tokenize or bleu_tokenizer_name(tgt_lang)
     _tell_doubts(pairs, tokenizer, reporter)
     counts = training_words(run, tokenizer, word_splitter(tgt_lang, tokenize), reporter)
-    translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search, int8=int8)
+    translator, members = _load([run, *others], checkpoint, device, search or config.search, int8)
     translator.processes = processes
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
     hypotheses = [translation.text for translation in translations]
     _write_translations(run, name, hypotheses)
-    result = _score(config, pairs, translations, translator, name, run, seconds, files, counts)
-    sources, references = zip(*pairs, strict=True)
-    cut = [too_long(result.truncated)] if result.truncated else []
-    for doubt in (*cut, *doubts_of_translations(sources, hypotheses, references)):
-        reporter.warning(doubt)
+    result = _score(config, pairs, translations, members, name, [run, *others], seconds, files, counts)
+    _tell_doubts_of_translations(result, pairs, hypotheses, reporter)
     _write(run, result)
     return result
+
+
+def _load(
+    runs: Sequence[RunDir], checkpoint: Path | None, device: str, search: SearchConfig, int8: bool
+) -> tuple[LineTranslator, Sequence[Translator]]:
+    """What translates, and the translators of the runs that it is made of; a checkpoint is of one run alone."""
+    from nmt.translate import Translator
+
+    if len(runs) == 1:
+        one = Translator.load(runs[0], checkpoint=checkpoint, device=device, search=search, int8=int8)
+        return one, [one]
+    from nmt.ensemble import load_ensemble
+
+    ensemble = load_ensemble(runs, device=device, search=search, int8=int8)
+    return ensemble, ensemble.members
 
 
 def _tell_doubts(pairs: Sequence[tuple[str, str]], tokenizer: str, reporter: Reporter) -> None:
@@ -110,6 +125,15 @@ def _tell_doubts(pairs: Sequence[tuple[str, str]], tokenizer: str, reporter: Rep
         reporter.warning(doubt)
     if len(pairs) > MOST_RESAMPLED:
         reporter.info(f"More than {MOST_RESAMPLED:,} sentences have no intervals: memory would not hold resamples.")
+
+
+def _tell_doubts_of_translations(
+    result: EvaluationResult, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str], reporter: Reporter
+) -> None:
+    sources, references = zip(*pairs, strict=True)
+    cut = [too_long(result.truncated)] if result.truncated else []
+    for doubt in (*cut, *doubts_of_translations(sources, hypotheses, references)):
+        reporter.warning(doubt)
 
 
 def share_translation(
@@ -152,7 +176,7 @@ def _not_its_own(own: SearchConfig, search: SearchConfig | None) -> list[str]:
 
 
 def _translate(
-    translator: Translator, sources: Sequence[str], name: str, batch_tokens: int, reporter: Reporter
+    translator: LineTranslator, sources: Sequence[str], name: str, batch_tokens: int, reporter: Reporter
 ) -> tuple[list[Translation], float]:
     """The translations, in order, and the seconds they took."""
     start = time.perf_counter()
@@ -170,9 +194,9 @@ def _score(
     config: Config,
     pairs: Sequence[tuple[str, str]],
     translations: Sequence[Translation],
-    translator: Translator,
+    members: Sequence[Translator],
     name: str,
-    run: RunDir,
+    runs: Sequence[RunDir],
     seconds: float,
     files: dict[str, str],
     counts: Mapping[str, int] | None,
@@ -203,10 +227,10 @@ def _score(
     return EvaluationResult(
         split=name,
         sentences=len(pairs),
-        checkpoint=run.inside(translator.checkpoint),
-        step=translator.step,
+        checkpoint=runs[0].inside(members[0].checkpoint),
+        step=members[0].step,
         metrics=scores,
-        search=translator.search.model_dump(mode="json") | ({"int8": True} if translator.int8 else {}),
+        search=members[0].search.model_dump(mode="json") | ({"int8": True} if members[0].int8 else {}),
         length_limited=sum(translation.length_limited for translation in translations),
         truncated=sum(translation.truncated for translation in translations),
         empty=sum(bool(src.strip()) and not text.strip() for src, text in zip(sources, hypotheses, strict=True)),
@@ -220,7 +244,14 @@ def _score(
         files=files,
         src_lang=config.data.src_lang,
         tgt_lang=tgt_lang,
+        ensemble=_ensemble(runs, members),
     )
+
+
+def _ensemble(runs: Sequence[RunDir], members: Sequence[Translator]) -> tuple[Member, ...]:
+    """The runs that translated together; none for one by itself."""
+    found = tuple(Member(str(run.path), member.step) for run, member in zip(runs, members, strict=True))
+    return found if len(found) > 1 else ()
 
 
 def _files(run: RunDir, name: str) -> tuple[Path, Path, Path, Path, Path]:
@@ -262,7 +293,8 @@ def _write(run: RunDir, result: EvaluationResult) -> None:
 
 def _draw(run: RunDir, result: EvaluationResult, plot: Path, page: Path) -> None:
     """Writes the plot, and the report that holds it."""
-    name = run.path.resolve().name
+    names = [Path(os.path.realpath(member.run)).name for member in result.ensemble]
+    name = " + ".join(names) or run.name
     plot_by_length({name: result.by_length}, plot)
     write_atomic(page, evaluation_page(name, result, plot.read_bytes()))
 

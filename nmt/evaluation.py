@@ -15,6 +15,14 @@ from nmt.scoring import METRIC_NAMES, Score, interval
 
 
 @dataclass(frozen=True)
+class Member:
+    """A run of an ensemble, by its folder, and the step of its best checkpoint."""
+
+    run: str
+    step: int
+
+
+@dataclass(frozen=True)
 class EvaluationResult:
     """What `nmt eval` prints and stores; the languages are those of the run's data, for the report alone.
 
@@ -24,6 +32,8 @@ class EvaluationResult:
     does not say which model it was, as training goes on. `length_ratio` is the length of the hypotheses over that of
     the references, in BLEU's tokens (None for empty references). `by_frequency` is None where nothing tells how often
     training saw a word. `worst` are the sentences with the lowest chrF++; `pairs_digest` tells test sets apart.
+    `ensemble` has the runs, the one that keeps the result first, where several translated together; the checkpoint and
+    its step are then those of the first.
     """
 
     split: str
@@ -45,6 +55,15 @@ class EvaluationResult:
     files: dict[str, str]
     src_lang: str
     tgt_lang: str
+    ensemble: tuple[Member, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """What translated, in words."""
+        if not self.ensemble:
+            return f"checkpoint {self.checkpoint}, step {self.step:,}"
+        members = ", ".join(f"{member.run} (step {member.step:,})" for member in self.ensemble)
+        return f"ensemble of the best checkpoints of {members}"
 
     @property
     def sentences_per_second(self) -> float:
@@ -73,6 +92,7 @@ class EvaluationResult:
             "worst": [asdict(row) for row in self.worst],
             "pairs_digest": self.pairs_digest,
             "files": self.files,
+            "ensemble": [asdict(member) for member in self.ensemble],
         }
 
 
@@ -95,7 +115,7 @@ def evaluation_page(run: str, result: EvaluationResult, by_length: bytes) -> str
     search = ", ".join(f"{name} {value}" for name, value in result.search.items())
     facts = [
         f"{result.sentences:,} sentences",
-        f"{result.checkpoint}, step {result.step:,}",
+        result.model,
         search,
         f"{result.sentences_per_second:.1f} sentences a second",
     ]

@@ -75,9 +75,9 @@ class RunInfo:
 
     `state` holds the plain values of the newest checkpoint's training state (`step`, `epoch`, …); `best_step` and
     `best_scores` belong to `best.pt`; `validations` has one entry a validation, `{"step": …, "dev/bleu": …}`;
-    `evaluations` has `{metric: score}` for every `eval/NAME.json`, `scored` which checkpoint those are of, and
-    `outdated` the step of those that scored an earlier `best.pt` or `last.pt`; `formulas` explains the parameters of
-    attention, by part; `files` are sizes in bytes by path in the run.
+    `evaluations` has `{metric: score}` for every `eval/NAME.json`, `scored` which checkpoint those are of and with
+    which other runs as an ensemble, and `outdated` the step of those that scored an earlier `best.pt` or `last.pt`;
+    `formulas` explains the parameters of attention, by part; `files` are sizes in bytes by path in the run.
     """
 
     path: str
@@ -219,13 +219,20 @@ def _evaluations(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _scored(folder: Path) -> dict[str, dict[str, Any]]:
-    """The checkpoint, and its step, of each evaluation that says so."""
+    """The checkpoint, its step, and the other runs of an ensemble, of each evaluation that says so."""
     contents = {file.stem: read_json_object(file) for file in sorted(folder.glob("*.json"))}
     return {
-        name: {"checkpoint": content["checkpoint"], "step": content.get("step")}
+        name: {"checkpoint": content["checkpoint"], "step": content.get("step"), "others": _others(content)}
         for name, content in contents.items()
         if isinstance(content.get("checkpoint"), str) and isinstance(content.get("step"), int | None)
     }
+
+
+def _others(content: Mapping[str, Any]) -> list[str]:
+    """The runs that translated together with this one."""
+    members = content.get("ensemble")
+    named = [member.get("run") for member in members if isinstance(member, dict)] if isinstance(members, list) else []
+    return [run for run in named[1:] if isinstance(run, str)]
 
 
 def _score(metric: Any, file: Path) -> float:

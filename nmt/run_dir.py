@@ -61,6 +61,11 @@ class RunDir:
         return self.checkpoints / "best.pt"
 
     @property
+    def name(self) -> str:
+        """What the run's folder is called, also when it was named as `.` or through a link."""
+        return self.path.resolve().name
+
+    @property
     def last(self) -> Path:
         """The checkpoint that training resumes from."""
         return self.checkpoints / "last.pt"
@@ -243,21 +248,23 @@ class RunDir:
         name: str,
         checkpoint: Path | None = None,
         *,
+        others: Sequence[RunDir] = (),
         search: Sequence[str] = (),
         int8: bool = False,
     ) -> str:
         """Return what the files of an evaluation are called: `name`, the test set's, for the run as it is.
 
         Another checkpoint's name follows, as in `test.last`, so that its scores never stand for those of the best one.
-        That of a checkpoint from elsewhere has its run or folder before it, as in `test.luong.last`. Then come the
-        settings of the `search` that are not the run's own, as in `test.beam1`; and `int8` ends the name where the
-        search multiplied in 8 bits.
+        That of a checkpoint from elsewhere has its run or folder before it, as in `test.luong.last`. The `others` are
+        the runs that make up an ensemble with it, as in `test+luong`. Then come the settings of the `search` that are
+        not the run's own, as in `test.beam1`; and `int8` ends the name where the search multiplied in 8 bits.
         """
         if checkpoint is not None and os.path.realpath(checkpoint) != os.path.realpath(self.best):
             home = Path(os.path.realpath(checkpoint.parent))
             if home != Path(os.path.realpath(self.checkpoints)):
                 name = f"{name}.{(home.parent if home.name == self.checkpoints.name else home).name}"
             name = f"{name}.{checkpoint.stem}"
+        name = "+".join([name, *sorted(other.name for other in others)])
         name = ".".join([name, *search])
         return f"{name}.int8" if int8 else name
 

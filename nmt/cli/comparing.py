@@ -12,6 +12,8 @@ from nmt.cli.options import (
     BatchOption,
     DeviceOption,
     SplitOption,
+    SrcOption,
+    TgtOption,
     named_path,
     refuse_overwriting,
     refuse_run_files,
@@ -30,14 +32,6 @@ def _picture(text: object) -> Path:
 RunsArgument = Annotated[
     list[Path],
     typer.Argument(parser=named_path, metavar="RUN RUN…", help="Folders of runs; the first is the baseline."),
-]
-SrcOption = Annotated[
-    Path | None,
-    typer.Option("--src", parser=named_path, metavar="FILE", help="Compare on a file instead of a split; with --tgt."),
-]
-TgtOption = Annotated[
-    Path | None,
-    typer.Option("--tgt", parser=named_path, metavar="FILE", help="The references, aligned with --src line by line."),
 ]
 PlotOption = Annotated[
     Path,

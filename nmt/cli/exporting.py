@@ -47,7 +47,7 @@ def export(
     from nmt.console import ConsoleReporter
     from nmt.export import export_run
 
-    folder = output or Path("exports") / (opened.path.resolve().name + ("-int8" if int8 else ""))
+    folder = output or Path("exports") / (opened.name + ("-int8" if int8 else ""))
     refuse_run_files({"--output": folder}, opened)
     with ConsoleReporter() as reporter:
         export_run(opened, folder, reporter, checkpoint=checkpoint, int8=int8, licence=licence)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nmt.translations import LineTranslator
 
 
+ONE_RUN = "a checkpoint is of one run; give one --run."
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The runs, or the one exported model, and what loads them to translate."""
@@ -61,7 +64,7 @@ def _ensemble(
 ) -> Chosen:
     """As `choose_model`, of several runs."""
     if checkpoint is not None:
-        raise typer.BadParameter("a checkpoint is of one run; give one --run.", param_hint="'--checkpoint'")
+        raise typer.BadParameter(ONE_RUN, param_hint="'--checkpoint'")
     opened = [open_run(path) for path in runs]
 
     def load() -> LineTranslator:

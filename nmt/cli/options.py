@@ -110,6 +110,14 @@ OutputOption = Annotated[
 SplitOption = Annotated[
     str | None, typer.Option("--split", metavar="NAME", help="dev, test or train of the run's data. [default: test]")
 ]
+SrcOption = Annotated[
+    Path | None,
+    typer.Option("--src", parser=named_path, metavar="FILE", help="Score a file instead of a split; with --tgt."),
+]
+TgtOption = Annotated[
+    Path | None,
+    typer.Option("--tgt", parser=named_path, metavar="FILE", help="The references, aligned with --src line by line."),
+]
 CheckpointOption = Annotated[
     Path | None,
     typer.Option(

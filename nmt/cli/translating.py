@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
 from nmt.cli.app import app
-from nmt.cli.loading import choose_model
+from nmt.cli.loading import ONE_RUN, Chosen, choose_model
 from nmt.cli.options import (
     BatchOption,
     BeamOption,
@@ -22,12 +22,12 @@ from nmt.cli.options import (
     ModelOption,
     OutputOption,
     RerankOption,
-    RunOption,
     RunsOption,
     SearchOptions,
     SplitOption,
+    SrcOption,
     TextsArgument,
-    named_path,
+    TgtOption,
     open_run,
     refuse_overwriting,
     refuse_run_files,
@@ -35,9 +35,6 @@ from nmt.cli.options import (
     standard_output,
     text_input,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class Format(str, Enum):
@@ -102,17 +99,30 @@ def translate(
     )
     form = _format(form, n_best, beam)
 
-    from nmt.console import ConsoleReporter, write_translations
-    from nmt.data.text import read_blocks
-    from nmt.reporting import too_long
-    from nmt.run_dir import replacing
-
     search = SearchOptions(beam, length_penalty, coverage_penalty, rerank, n_best)
     chosen = choose_model(
         model, run or [], checkpoint=checkpoint, device=device, int8=int8, search=search,
         alignments=form is not Format.text,
     )  # fmt: skip
     refuse_run_files({"--output": output}, *chosen.opened)
+    _write_all(chosen, texts, input_file, output, form, n_best, batch_tokens)
+
+
+def _write_all(
+    chosen: Chosen,
+    texts: list[str] | None,
+    input_file: Path | None,
+    output: Path | None,
+    form: Format,
+    n_best: int,
+    batch_tokens: int,
+) -> None:
+    """Translate what is read as it comes, and write it."""
+    from nmt.console import ConsoleReporter, write_translations
+    from nmt.data.text import read_blocks
+    from nmt.reporting import too_long
+    from nmt.run_dir import replacing
+
     with ConsoleReporter() as reporter, text_input(texts, input_file, reporter) as (stream, name):
         translator = chosen.load()
         with replacing(output) if output is not None else standard_output() as out:
@@ -141,18 +151,10 @@ def _watched(input_file: Path | None, out: BinaryIO) -> bool:
 
 @app.command("eval", short_help="Score a test set: BLEU, chrF, TER, by length, by word frequency.")
 def evaluate(
-    run: RunOption = None,
+    run: RunsOption = None,
     split: SplitOption = None,
-    src: Annotated[
-        Path | None,
-        typer.Option("--src", parser=named_path, metavar="FILE", help="Score a file instead of a split; with --tgt."),
-    ] = None,
-    tgt: Annotated[
-        Path | None,
-        typer.Option(
-            "--tgt", parser=named_path, metavar="FILE", help="The references, aligned with --src line by line."
-        ),
-    ] = None,
+    src: SrcOption = None,
+    tgt: TgtOption = None,
     checkpoint: CheckpointOption = None,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
@@ -168,16 +170,22 @@ def evaluate(
     nmt eval
     nmt eval --run runs/luong --split dev --beam 1
     nmt eval --src news.en --tgt news.de
+    nmt eval --run runs/bahdanau --run runs/luong
 
     The scores, a report to open in a browser, a CSV file and a plot by length, and the translations are written to
     eval/ in the run's folder; those of another checkpoint, of another search and with --int8 under names of their own.
+    Several runs of one vocabulary are scored as an ensemble (nmt translate), in the folder of the first.
     """
     if (src is None) != (tgt is None):
         raise typer.BadParameter("--src and --tgt go together.", param_hint="'--src'")
     if src is not None and split is not None:
         raise typer.BadParameter("give either --split or --src and --tgt.", param_hint="'--split'")
 
-    opened = open_run(run)  # before the heavy imports: a wrong name is told at once
+    if checkpoint is not None and len(run or []) > 1:
+        raise typer.BadParameter(ONE_RUN, param_hint="'--checkpoint'")
+
+    # Before the heavy imports: a wrong name is told at once.
+    opened, *others = [open_run(path) for path in run] if run else [open_run(None)]
     from nmt.console import ConsoleReporter, show_evaluation, show_worst
     from nmt.evaluate import evaluate_split
 
@@ -185,11 +193,12 @@ def evaluate(
         result = evaluate_split(
             opened,
             reporter,
+            others=others,
             split="test" if split is None else split,
             src=src,
             tgt=tgt,
             checkpoint=checkpoint,
-            search=search_settings(opened, SearchOptions(beam, length_penalty, coverage_penalty, rerank)),
+            search=search_settings(opened, SearchOptions(beam, length_penalty, coverage_penalty, rerank), *others),
             device=device,
             batch_tokens=batch_tokens,
             int8=int8,

@@ -1,4 +1,4 @@
-"""`nmt translate` with several runs: as one run where they are the same one; what does not go together is refused."""
+"""`nmt translate` and `nmt eval` with several runs: one with itself is as one; what does not go together is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from tiny import nmt
 
 from nmt.cli import main
@@ -39,19 +40,60 @@ def test_runs_of_all_kinds_translate_together(workplace: Path) -> None:
     assert together[0]["score"] not in [found[0]["score"] for found in alone]
 
 
-def copied(workplace: Path, folder: Path) -> Path:
-    run = folder / "other"
+def copied(workplace: Path, folder: Path, kind: str = "luong", name: str = "other") -> Path:
+    run = folder / name
     for part in ("config.yaml", "meta.json"):
         run.mkdir(exist_ok=True)
-        shutil.copy(workplace / "runs/luong" / part, run)
-    for part in ("tokenizer", "checkpoints"):
-        shutil.copytree(workplace / "runs/luong" / part, run / part)
+        shutil.copy(workplace / "runs" / kind / part, run)
+    for part in ("tokenizer", "checkpoints", "eval"):
+        shutil.copytree(workplace / "runs" / kind / part, run / part)
     return run
 
 
-def refused(capsys: pytest.CaptureFixture[str], code: int, *options: object) -> str:
+def test_eval_of_several_runs_scores_what_they_translate_together(workplace: Path, tmp_path: Path) -> None:
+    first, second = copied(workplace, tmp_path, "bahdanau", "first"), copied(workplace, tmp_path, "luong", "second")
+    before = {file: file.read_bytes() for run in (first, second) for file in sorted((run / "eval").iterdir())}
+    runs = ("--run", first, "--run", second)
+    said = nmt("eval", *runs, cwd=tmp_path).stdout.decode()
+    text = nmt("translate", *runs, "--input", workplace / "test.en", cwd=tmp_path).stdout
+    assert (first / "eval/test+second.hyp.txt").read_bytes() == text
+    assert f"ensemble of the best checkpoints of {first} (step " in said
+
+    result = json.loads((first / "eval/test+second.json").read_text())
+    assert [member["run"] for member in result["ensemble"]] == [str(first), str(second)]
+    references = (workplace / "test.de").read_text().splitlines()
+    bleu = sacrebleu.corpus_bleu(text.decode().splitlines(), [references]).score
+    assert result["metrics"]["bleu"]["score"] == pytest.approx(bleu, abs=1e-9)
+    assert "first + second" in pages_title(first / "eval/test+second.html")
+    assert {file: file.read_bytes() for file in before} == before, "the scores of the runs themselves"
+
+    nmt("eval", *runs, "--beam", 1, cwd=tmp_path)
+    assert (first / "eval/test+second.beam1.json").is_file()
+    info = nmt("info", "--run", first, cwd=tmp_path).stdout.decode()
+    assert f"Scores of test+second, of checkpoints/best.pt at step {result['step']}, together with {second}" in info
+
+
+def pages_title(page: Path) -> str:
+    return page.read_text().split("<title>")[1].split("</title>")[0]
+
+
+def test_eval_refuses_runs_that_make_no_ensemble_and_writes_nothing(
+    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, other = copied(workplace, tmp_path, "bahdanau", "first"), copied(workplace, tmp_path)
+    model = other / "tokenizer/joint.model"
+    model.write_bytes(model.read_bytes() + b"\0")
+    before = sorted((first / "eval").iterdir())
+    runs = "--run", first, "--run", other
+    assert f"{first} and {other}: their SentencePiece models differ" in refused(capsys, 1, *runs, command="eval")
+    checkpoint = first / "checkpoints/best.pt"
+    assert "a checkpoint is of one run" in refused(capsys, 2, *runs, "--checkpoint", checkpoint, command="eval")
+    assert sorted((first / "eval").iterdir()) == before
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, *options: object, command: str = "translate") -> str:
     with pytest.raises(SystemExit) as end:
-        main(["translate", *map(str, options), "the dog."])
+        main([command, *map(str, options), *(["the dog."] if command == "translate" else [])])
     assert end.value.code == code
     said = capsys.readouterr()
     assert said.out == ""
