@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from nmt.config import SearchConfig, load_config
+from nmt.config import SearchConfig
 from nmt.data.links import (
     GoldLinks,
     Links,
@@ -80,7 +80,7 @@ class Aligner:
         Raises:
             NmtError: if the run's decoder has no attention, and as `Translator.load`.
         """
-        require_attention(load_config(str(run.config)), run)
+        require_attention(run.settings(), run)
         translator = Translator.load(run, checkpoint=checkpoint, device=device, search=search)
         return cls(translator, translator.alignment_shift if shift is None else shift, threshold)
 
@@ -128,7 +128,7 @@ def read_input(
     if src is not None and tgt is not None:
         name, pairs = src.name, read_files(src, tgt)
     else:
-        pairs = read_split(load_config(str(run.config)), name)
+        pairs = read_split(run.settings(), name)
     sides = [source for source, _ in pairs], [target for _, target in pairs]
     words: list[Words] | None = None
     if src_words is not None or tgt_words is not None:
@@ -188,7 +188,7 @@ def check_reverse(run: RunDir, reverse: RunDir) -> None:
     Raises:
         NmtError: if its languages are not those of the run, changed over.
     """
-    ours, theirs = load_config(str(run.config)).data, load_config(str(reverse.config)).data
+    ours, theirs = run.settings().data, reverse.settings().data
     if (ours.src_lang, ours.tgt_lang) != (theirs.tgt_lang, theirs.src_lang):
         raise NmtError(
             f"{run.path} translates {ours.src_lang} to {ours.tgt_lang}, and {reverse.path} {theirs.src_lang} to "

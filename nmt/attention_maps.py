@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nmt.attended import attended_sentence
 from nmt.attention_page import AttendedSentence, PageHeader, attention_page
-from nmt.config import BahdanauConfig, Config, LuongConfig, PlainConfig, SearchConfig, load_config
+from nmt.config import BahdanauConfig, Config, LuongConfig, PlainConfig, SearchConfig
 from nmt.data.text import one_line
 from nmt.errors import NmtError
 from nmt.plotting import plot_attention, save_figure, save_pages
@@ -53,7 +53,7 @@ def draw_attention(
     Raises:
         NmtError: if the model has no attention, no line has words, or a file cannot be written.
     """
-    config = load_config(str(run.config))
+    config = run.settings()
     require_attention(config, run)
     if targets is not None and len(targets) != len(lines):
         raise NmtError(f"{len(lines):,} source lines, but {len(targets):,} target lines: they must be aligned.")

@@ -6,7 +6,6 @@ The mean of the last weights of one training lies nearer to the middle of the re
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import torch
 
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
-from nmt.run_dir import RunDir, refuse_unwritable
+from nmt.run_dir import RunDir, read_json_object, refuse_unwritable
 from nmt.training.checkpoint import load_checkpoint, numbered_checkpoints, refuse_training_name, write_checkpoint
 from nmt.training.foreign import KEYS
 from nmt.training.metrics import read_metrics
@@ -66,11 +65,22 @@ def average_checkpoints(
     for checkpoint in chosen:
         _check_vocabulary(run, checkpoint, reporter)
     weights, steps = _mean(chosen)
-    if path.exists() and (scores := sorted(run.eval.glob(f"*.{glob.escape(path.stem)}.json"))):
-        reporter.warning(f"{scores[0]}: these are scores of the average that {path} was before. Evaluate it again.")
+    if path.exists():
+        _tell_older_scores(run, path, reporter)
     content: dict[str, Any] = {key: {} for key in KEYS}
     write_checkpoint(path, content | {"model": weights, "state": {"step": max(steps), "averaged": steps}})
     return Averaged(path, tuple(chosen), tuple(steps))
+
+
+def _tell_older_scores(run: RunDir, path: Path, reporter: Reporter) -> None:
+    """Tells which scores, by their names and those of other searches, are of the average that is written over."""
+    here = run.inside(path)
+    older = [file.stem for file in run.eval.glob("*.json") if read_json_object(file).get("checkpoint") == here]
+    if older:
+        names = ", ".join(sorted(older))
+        reporter.warning(
+            f"{run.eval}: {names}: these are scores of the average that {path} was before. Evaluate it again."
+        )
 
 
 def _kept(run: RunDir, last: int | None, best: int | None) -> list[Path]:

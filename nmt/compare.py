@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt.config import Config, load_config
+from nmt.config import Config
 from nmt.data.text import read_lines
 from nmt.doubts import doubts_of_pairs
 from nmt.errors import NmtError
@@ -17,7 +18,7 @@ from nmt.evaluation import digest_of_pairs
 from nmt.plotting import FEW, LengthRow, plot_by_length
 from nmt.report_page import Line, Picture, Section, Sentences, Table, report_page
 from nmt.reporting import Reporter
-from nmt.run_dir import RunDir, read_json_object, refuse_unwritable, write_atomic
+from nmt.run_dir import RunDir, read_json_object, refuse_repeated, refuse_unwritable, write_atomic
 from nmt.scoring import (
     LESS_IS_BETTER,
     METRIC_NAMES,
@@ -157,11 +158,11 @@ def compare_runs(
             that `evaluate_split` refuses.
     """
     names = _names(runs)
-    configs = [load_config(str(run.config)) for run in runs]
+    configs = [run.settings() for run in runs]
     evaluation, tgt_lang = configs[0].evaluation, configs[0].data.tgt_lang
     check_tokenizer(tgt_lang, evaluation.bleu_tokenize)
     given, pairs = _same_pairs(runs, configs, split, src, tgt)
-    refuse_more_than_tests_hold(len(pairs))
+    refuse_more_than_tests_hold(len(pairs), resamples, trials)
     for doubt in _doubts(names, configs, pairs):
         reporter.warning(doubt)
 
@@ -174,7 +175,8 @@ def compare_runs(
     systems = [_system(*each, given, pairs, translate) for each in zip(names, runs, configs, strict=True)]
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     settings: dict[str, Any] = {"tgt_lang": tgt_lang, "bleu_tokenize": evaluation.bleu_tokenize}
-    reporter.info(f"{len(systems)} runs: {resamples:,} resamples and {trials:,} trials for each metric …")
+    if len(pairs) >= FEW:
+        reporter.info(f"{len(systems)} runs: {resamples:,} resamples and {trials:,} trials for each metric …")
     texts = [system.hypotheses for system in systems]
     metrics = reported(evaluation.metrics)
     tests = paired_tests(texts, references, metrics=metrics, resamples=resamples, trials=trials, **settings)
@@ -271,6 +273,8 @@ def _metric_section(metric: str, comparison: MetricComparison, names: Sequence[s
     note = (
         f"Paired bootstrap: {comparison.bootstrap_signature}. Approximate randomisation: "
         f"{comparison.randomisation_signature}."
+        if comparison.bootstrap_signature
+        else f"Fewer than {FEW} sentences are not tested."
     )
     return Section(metric, note, (Table(head, rows),))
 
@@ -314,13 +318,13 @@ def _entry(row: ChangedSentence, baseline: str, name: str, src: str, tgt: str) -
 
 
 def _names(runs: Sequence[RunDir]) -> list[str]:
-    """What to call the runs: the names of their folders, or their paths where two folders have one name."""
-    real = [run.path.resolve() for run in runs]
-    for number, path in enumerate(real):
-        if path in real[:number]:
-            raise NmtError(f"{runs[number].path}: this run is named twice. Give each run once.")
-    short = [path.name for path in real]
-    return short if len(set(short)) == len(short) else [str(run.path) for run in runs]
+    """What to call the runs: the names of their folders; where two have one name, their paths in the folder of all."""
+    refuse_repeated(runs)
+    short, real = [run.name for run in runs], [run.path.resolve() for run in runs]
+    if len(set(short)) == len(short):
+        return short
+    shared = os.path.commonpath([path.parent for path in real])
+    return [str(path.relative_to(shared)) for path in real]
 
 
 def _same_pairs(
@@ -361,7 +365,7 @@ def _stored(run: RunDir, config: Config, given: str, pairs: Pairs) -> tuple[int,
         "search": config.search.model_dump(mode="json"),
         "pairs_digest": digest_of_pairs(pairs),
     }
-    if any(stored.get(key) != value for key, value in expected.items()):
+    if stored.get("ensemble") or any(stored.get(key) != value for key, value in expected.items()):
         return None
     hypotheses = tuple(read_lines(texts))
     return (int(step), hypotheses) if len(hypotheses) == len(pairs) else None

@@ -17,6 +17,7 @@ from nmt.config_data import DEVICES, FILE_KEYS, DataConfig, Source, SourceKind, 
 from nmt.config_parsing import KeyPath, Override, Problem, dotted, dump_yaml, find_problems, parse_yaml
 from nmt.config_sections import (
     DECODERS,
+    STORED,
     BahdanauConfig,
     Config,
     DecoderConfig,
@@ -96,10 +97,11 @@ def find_config(path: str | Path) -> Path:
     raise NmtError(f"{path}: there is no such file. Configurations that come with nmt, found by name: {names}.")
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path, overrides: Sequence[str] = (), *, stored: bool = False) -> Config:
     """Read a configuration; `overrides` are `KEY=VALUE` as for `--set`, applied in order.
 
-    Relative paths of data files are taken from the file's folder, those in overrides from the current one.
+    Relative paths of data files are taken from the file's folder, those in overrides from the current one. With
+    `stored` it is that of a trained run (`RunDir.settings`), where settings that do nothing are let pass.
 
     Raises:
         NmtError: naming every problem, one a line, each with its path.
@@ -110,7 +112,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         tree = {}
     if not isinstance(tree, dict):
         raise NmtError(f"{path}: a configuration is a YAML mapping with the sections {', '.join(Config.model_fields)}.")
-    return _validated(_absolute(tree, (), Path(os.path.abspath(file)).parent), str(path), overrides)
+    return _validated(_absolute(tree, (), Path(os.path.abspath(file)).parent), str(path), overrides, stored)
 
 
 def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
@@ -184,14 +186,14 @@ def _absolute(node: Any, path: KeyPath, base: Path) -> Any:
     return node
 
 
-def _validated(tree: Any, name: str, overrides: Sequence[str]) -> Config:
+def _validated(tree: Any, name: str, overrides: Sequence[str], stored: bool = False) -> Config:
     """Apply the overrides and check the whole; each problem is told with the file or the override it comes from."""
     parsed = [Override.parse(text) for text in overrides]
     for override in parsed:
         value = _absolute(override.value, override.path, Path.cwd())
         tree = Override(override.text, override.path, value).apply(tree)
     try:
-        return Config.model_validate(tree)
+        return Config.model_validate(tree, context=STORED if stored else None)
     except ValidationError as error:
         raise NmtError("\n".join(_line(problem, parsed, name) for problem in _all_problems(error, tree))) from error
 

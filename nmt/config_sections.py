@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from nmt.config_data import (
     DEVICES,
@@ -285,6 +285,10 @@ class EvaluationConfig(Section):
         return borders
 
 
+# The validation context of a trained run: that a setting does nothing is no reason to refuse what it learnt.
+STORED = "stored"
+
+
 class Config(Section):
     """All settings of a run."""
 
@@ -296,8 +300,10 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")
-    def _sections_agree(self) -> Config:
-        found = (_decoder_problems(self.model), _tying_problems(self), _attention_problems(self), _idle_problems(self))
+    def _sections_agree(self, info: ValidationInfo) -> Config:
+        found = [_decoder_problems(self.model), _tying_problems(self), _attention_problems(self)]
+        if info.context != STORED:
+            found.append(_idle_problems(self))
         if problems := [problem for each in found for problem in each]:
             raise problems_error(problems)
         return self

@@ -309,8 +309,9 @@ def show_comparison(comparison: Comparison) -> None:
     for metric, found in comparison.metrics.items():
         rows = [(name, *cells(score)) for name, score in zip(names, found.systems, strict=True)]
         console.print(_plain_table(metric_title(metric), ("run", *HEADINGS), rows))
-        console.print(_line(f"bootstrap: {found.bootstrap_signature}"))
-        console.print(_line(f"randomisation: {found.randomisation_signature}"))
+        if found.bootstrap_signature:
+            console.print(_line(f"bootstrap: {found.bootstrap_signature}"))
+            console.print(_line(f"randomisation: {found.randomisation_signature}"))
     buckets = comparison.by_length[names[0]]
     lengths = [
         ("sentences", *(f"{row.sentences:,}" for row in buckets)),
@@ -375,10 +376,15 @@ def _scored_checkpoint(info: RunInfo, name: str) -> str:
     """Say which checkpoint the scores of an evaluation are of."""
     if (scored := info.scored.get(name)) is None:
         return ""
+    outdated = name in info.outdated
+    if members := scored["ensemble"]:
+        since = ": one has been replaced since (nmt eval with these runs)" if outdated else ""
+        return (
+            ", of the ensemble of " + ", ".join(f"{each['name']} at step {each['step']:,}" for each in members) + since
+        )
     step = "" if scored["step"] is None else f" at step {scored['step']:,}"
-    since = ": it has been replaced since (nmt eval)" if name in info.outdated else ""
-    others = f", together with {', '.join(scored['others'])}" if scored["others"] else ""
-    return f", of {scored['checkpoint']}{step}{since}{others}"
+    since = ": it has been replaced since (nmt eval)" if outdated else ""
+    return f", of {scored['checkpoint']}{step}{since}"
 
 
 def _shares(info: RunInfo) -> dict[str, str]:

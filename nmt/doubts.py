@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from nmt.config import TrainingConfig
 from nmt.plotting import FEW
+from nmt.training.optim import Schedule
 from nmt.training.state import TrainingState
 
 LEARNT = 1.0  # points of BLEU; less is what words that are frequent in any text score
@@ -20,6 +21,7 @@ CLOSER = 5.0  # points of chrF; a model of the demo corpus with its sides change
 _TOKENIZED = re.compile(r"\s[.。]$")  # sacreBLEU's own sign
 _MARKS = {"@@ ": "pieces of words", "▁": "pieces of words", "&apos;": "escapes", "&quot;": "escapes"}
 # Scripts that put no blanks between words: Thai, Lao, Tibetan, Burmese, Khmer; kana and Han.
+_LEFT = 0.05  # of a schedule, from which on it matters that it was not followed to its end
 _UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 
@@ -74,17 +76,18 @@ def doubt_of_training(state: TrainingState) -> str | None:
 def doubt_of_schedule(config: TrainingConfig, state: TrainingState) -> str | None:
     """Return that a training ended in the middle of what is planned over its max_steps, and what to do, if so it is."""
     share = state.step / config.max_steps
+    rate = Schedule(config.schedule, 1.0).rate(state.step, share)
     left = []
-    if config.schedule.kind == "cosine":
-        left.append(f"the learning rate was still at {0.5 * (1 + math.cos(math.pi * share)):.0%} of its height")
-    if config.scheduled_sampling:
+    if config.schedule.kind == "cosine" and rate >= _LEFT:
+        left.append(f"the learning rate was still at {rate:.0%} of its height")
+    if config.scheduled_sampling and share <= 1 - _LEFT:
         left.append(f"the share of own words at {share:.0%} of training.scheduled_sampling")
-    if share >= 1 or not left:
+    if not left:
         return None
     limit = "patience" if state.bad_validations >= config.patience else "max_minutes"
     return (
         f"Training ended at step {state.step:,} of {config.max_steps:,}, for which it was planned: {', '.join(left)}. "
-        f"It will be better with training.max_steps as large as there is time for, or a larger training.{limit}."
+        f"It may be better with training.max_steps as large as there is time for, or a larger training.{limit}."
     )
 
 

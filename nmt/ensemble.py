@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.config import Config, SearchConfig, load_config
+from nmt.config import Config, SearchConfig
 from nmt.errors import NmtError
 from nmt.model.ensemble_stepper import EnsembleStepper
 from nmt.run_dir import RunDir
@@ -32,7 +32,7 @@ def load_ensemble(
     Raises:
         NmtError: if the runs are of different languages or vocabularies, or their weights link words differently.
     """
-    configs = [load_config(str(run.config)) for run in runs]
+    configs = [run.settings() for run in runs]
     for run, config in zip(runs[1:], configs[1:], strict=True):
         _refuse_strangers(runs[0], run, configs[0], config)
     shifts = _shifts(runs, configs)

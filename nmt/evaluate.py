@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.config import Config, SearchConfig, load_config
+from nmt.config import Config, SearchConfig
 from nmt.data.pairs import read_files, read_split
 from nmt.data.text import write_lines
 from nmt.doubts import doubts_of_pairs, doubts_of_translations
 from nmt.error_analysis import by_frequency, repetition, worst_sentences
 from nmt.errors import NmtError
-from nmt.evaluation import EvaluationResult, Member, digest_of_pairs, evaluation_page
+from nmt.evaluation import EvaluationResult, digest_of_pairs, evaluation_page
+from nmt.members import Member, members_of, seen_from_first
 from nmt.plotting import plot_by_length
 from nmt.reporting import Reporter, SilentReporter, too_long
-from nmt.run_dir import RunDir, refuse_unwritable, write_atomic
+from nmt.run_dir import RunDir, read_json_object, refuse_repeated, refuse_unwritable, write_atomic
 from nmt.scoring import (
     MOST_RESAMPLED,
     RESAMPLES,
@@ -83,22 +84,23 @@ def evaluate_split(
         NmtError: for files of unequal length, an empty test set, an absent split, runs that make no ensemble, and what
             reading or scoring refuses.
     """
-    config = load_config(str(run.config))
+    config = run.settings()
     name, files, pairs = given_pairs(config, split, src, tgt, pairs)
     tgt_lang, tokenize = config.data.tgt_lang, config.evaluation.bleu_tokenize
     check_tokenizer(tgt_lang, tokenize)  # now, not after minutes of translation
-    own_search = _not_its_own(config.search, search)
+    own_search, runs = _not_its_own(config.search, search), [run, *others]
     name = run.evaluation_name(name, checkpoint, others=others, search=own_search, int8=int8)
     _refuse_unwritable(run, name, files)
+    _refuse_replacing(run, name, files, others)
+    translator, members = _load(runs, checkpoint, device, search or config.search, int8)
+    translator.processes = processes
     tokenizer = tokenize or bleu_tokenizer_name(tgt_lang)
     _tell_doubts(pairs, tokenizer, reporter)
     counts = training_words(run, tokenizer, word_splitter(tgt_lang, tokenize), reporter)
-    translator, members = _load([run, *others], checkpoint, device, search or config.search, int8)
-    translator.processes = processes
     translations, seconds = _translate(translator, [source for source, _ in pairs], name, batch_tokens, reporter)
     hypotheses = [translation.text for translation in translations]
     _write_translations(run, name, hypotheses)
-    result = _score(config, pairs, translations, members, name, [run, *others], seconds, files, counts)
+    result = _score(config, pairs, translations, members, name, runs, seconds, files, counts)
     _tell_doubts_of_translations(result, pairs, hypotheses, reporter)
     _write(run, result)
     return result
@@ -110,6 +112,7 @@ def _load(
     """What translates, and the translators of the runs that it is made of; a checkpoint is of one run alone."""
     from nmt.translate import Translator
 
+    refuse_repeated(runs)
     if len(runs) == 1:
         one = Translator.load(runs[0], checkpoint=checkpoint, device=device, search=search, int8=int8)
         return one, [one]
@@ -250,8 +253,8 @@ def _score(
 
 def _ensemble(runs: Sequence[RunDir], members: Sequence[Translator]) -> tuple[Member, ...]:
     """The runs that translated together; none for one by itself."""
-    found = tuple(Member(str(run.path), member.step) for run, member in zip(runs, members, strict=True))
-    return found if len(found) > 1 else ()
+    found = zip(seen_from_first(runs), runs, members, strict=True)
+    return tuple(Member(path, run.name, member.step) for path, run, member in found) if len(runs) > 1 else ()
 
 
 def _files(run: RunDir, name: str) -> tuple[Path, Path, Path, Path, Path]:
@@ -275,6 +278,25 @@ def _refuse_unwritable(run: RunDir, name: str, files: dict[str, str]) -> None:
             refuse_unwritable(file)
 
 
+def _refuse_replacing(run: RunDir, name: str, files: dict[str, str], others: Sequence[RunDir]) -> None:
+    """Refuses to write over the scores of other runs or of another kind of text, whose files have the same name."""
+    scores = _files(run, name)[0]
+    stored = read_json_object(scores)
+    if not stored:
+        return
+    before, now = [member.run for member in members_of(stored)[1:]], seen_from_first([run, *others])[1:]
+    if sorted(before) != sorted(now):
+        what = f"the ensemble with {', '.join(before)}" if before else "this run alone"
+    elif bool(stored.get("files")) != bool(files):
+        what = "files" if stored.get("files") else "a split of the run's data"
+    else:
+        return
+    raise NmtError(
+        f"{scores}: these are the scores of {what}, and would be replaced by those of another evaluation. Move them "
+        "and their neighbours out of the folder, or name the file or run to score otherwise."
+    )
+
+
 def _write_translations(run: RunDir, name: str, hypotheses: Sequence[str]) -> None:
     """Keeps what took minutes before anything is made of it."""
     scores, translations, *_ = _files(run, name)
@@ -293,8 +315,7 @@ def _write(run: RunDir, result: EvaluationResult) -> None:
 
 def _draw(run: RunDir, result: EvaluationResult, plot: Path, page: Path) -> None:
     """Writes the plot, and the report that holds it."""
-    names = [Path(os.path.realpath(member.run)).name for member in result.ensemble]
-    name = " + ".join(names) or run.name
+    name = " + ".join(member.name for member in result.ensemble) or run.name
     plot_by_length({name: result.by_length}, plot)
     write_atomic(page, evaluation_page(name, result, plot.read_bytes()))
 

@@ -9,17 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nmt.error_analysis import RepetitionRow, ScoredSentence
+from nmt.members import Member
 from nmt.plotting import FEW, FrequencyRow, LengthRow, frequency_picture
 from nmt.report_page import Line, Picture, Section, Sentences, Table, report_page
 from nmt.scoring import METRIC_NAMES, Score, interval
-
-
-@dataclass(frozen=True)
-class Member:
-    """A run of an ensemble, by its folder, and the step of its best checkpoint."""
-
-    run: str
-    step: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class EvaluationResult:
         """What translated, in words."""
         if not self.ensemble:
             return f"checkpoint {self.checkpoint}, step {self.step:,}"
-        members = ", ".join(f"{member.run} (step {member.step:,})" for member in self.ensemble)
+        members = ", ".join(f"{member.name} (step {member.step:,})" for member in self.ensemble)
         return f"ensemble of the best checkpoints of {members}"
 
     @property

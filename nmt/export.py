@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from nmt.config import load_config
 from nmt.errors import NmtError, unwritable
 from nmt.exported import CARD, ENCODER, FORMAT, JOINT, SETTINGS, SIDES, STEP, ExportSettings
 from nmt.model.seq2seq import trainable_parameters
@@ -49,7 +48,7 @@ def export_run(
     contents = {ENCODER: encoder, STEP: step}
     for name in (JOINT,) if translator.tokenizers.joint else SIDES:
         contents[name] = (run.tokenizer / Path(name).name).read_bytes()
-    config = load_config(str(run.config))
+    config = run.settings()
     settings = ExportSettings(
         nmt_export=FORMAT,
         precision="int8" if int8 else "float32",

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, Tying, load_config
+from nmt.config import BahdanauConfig, LuongConfig, ModelConfig, Tying
 from nmt.errors import NmtError
+from nmt.members import Member, members_of
 from nmt.run_dir import RunDir, read_json_object
 from nmt.training.checkpoint import load_checkpoint
 from nmt.training.metrics import read_metrics
@@ -75,8 +76,8 @@ class RunInfo:
 
     `state` holds the plain values of the newest checkpoint's training state (`step`, `epoch`, …); `best_step` and
     `best_scores` belong to `best.pt`; `validations` has one entry a validation, `{"step": …, "dev/bleu": …}`;
-    `evaluations` has `{metric: score}` for every `eval/NAME.json`, `scored` which checkpoint those are of and with
-    which other runs as an ensemble, and `outdated` the step of those that scored an earlier `best.pt` or `last.pt`;
+    `evaluations` has `{metric: score}` for every `eval/NAME.json`, `scored` which checkpoint those are of, or which
+    runs as an ensemble, and `outdated` the step of those that scored an earlier `best.pt` or `last.pt`;
     `formulas` explains the parameters of attention, by part; `files` are sizes in bytes by path in the run.
     """
 
@@ -114,7 +115,7 @@ def describe(run: RunDir) -> RunInfo:
     """
     best = load_checkpoint(run.best) if run.best.exists() else None
     last = load_checkpoint(run.last) if run.last.exists() else best
-    config = load_config(str(run.config))
+    config = run.settings()
     validations = _validations(run.metrics)
     best_step = best["state"].get("step") if best else None
     scores = next((entry for entry in validations if entry["step"] == best_step), {})
@@ -219,20 +220,17 @@ def _evaluations(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _scored(folder: Path) -> dict[str, dict[str, Any]]:
-    """The checkpoint, its step, and the other runs of an ensemble, of each evaluation that says so."""
+    """The checkpoint, its step, and the runs of an ensemble, of each evaluation that says so."""
     contents = {file.stem: read_json_object(file) for file in sorted(folder.glob("*.json"))}
     return {
-        name: {"checkpoint": content["checkpoint"], "step": content.get("step"), "others": _others(content)}
+        name: {
+            "checkpoint": content["checkpoint"],
+            "step": content.get("step"),
+            "ensemble": [asdict(member) for member in members_of(content)],
+        }
         for name, content in contents.items()
         if isinstance(content.get("checkpoint"), str) and isinstance(content.get("step"), int | None)
     }
-
-
-def _others(content: Mapping[str, Any]) -> list[str]:
-    """The runs that translated together with this one."""
-    members = content.get("ensemble")
-    named = [member.get("run") for member in members if isinstance(member, dict)] if isinstance(members, list) else []
-    return [run for run in named[1:] if isinstance(run, str)]
 
 
 def _score(metric: Any, file: Path) -> float:
@@ -248,15 +246,30 @@ def _finite(value: Any) -> float | None:
 
 
 def _outdated(run: RunDir, now: Mapping[Path, Mapping[str, Any] | None]) -> dict[str, int]:
-    """The step of each evaluation whose checkpoint, one of those in `now`, has been replaced since."""
+    """The step of each evaluation whose checkpoint, one of those in `now`, has been replaced since.
+
+    That of an ensemble has been as soon as one of its models has.
+    """
     steps = {run.inside(path): content["state"].get("step") for path, content in now.items() if content is not None}
     contents = {file.stem: read_json_object(file) for file in sorted(run.eval.glob("*.json"))}
     return {
         name: content["step"]
         for name, content in contents.items()
         if isinstance(content.get("step"), int)
-        and content["step"] != steps.get(str(content.get("checkpoint")), content["step"])
+        and (
+            content["step"] != steps.get(str(content.get("checkpoint")), content["step"])
+            or any(_has_changed(run, member) for member in members_of(content)[1:])
+        )
     }
+
+
+def _has_changed(run: RunDir, member: Member) -> bool:
+    """Whether the best checkpoint of another run of an ensemble, where it is there, is not the one that was scored."""
+    best = RunDir(run.path / member.run).best
+    try:
+        return best.is_file() and load_checkpoint(best)["state"].get("step") != member.step
+    except NmtError:
+        return True
 
 
 def _plain_values(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -281,7 +281,7 @@ def _length_figure(
     title = "BLEU by source length"
     if len(curves) == 1:
         [(name, rows)] = curves.items()
-        title += f"\n{_plain(name)}"
+        title += f"\n{_plain(name, longest=_LONGEST_NAME)}"
         _write_scores(axes, [position[row.low, row.high] for row in rows], rows)
     axes.set_title(title, parse_math=False)
     every = [row for rows in curves.values() for row in rows]
@@ -430,10 +430,15 @@ def _label_inches(words: Sequence[str]) -> float:
 
 
 def _plain(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """Text as a label: what cannot be drawn (line breaks, controls, lone surrogates) replaced, then cut.
+    """Text as a label: what cannot be drawn (line breaks, controls, lone surrogates) replaced, then cut in its middle.
+
+    Names of runs differ at their ends more often than elsewhere, and those of one series begin alike.
 
     Marks that only steer a text's layout, such as the joiners of Persian and Hindi, are left out.
     """
     steered = "".join(character for character in text if category(character) != "Cf")
     shown = "".join(character if character.isprintable() else "\ufffd" for character in steered)
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+    if len(shown) <= longest:
+        return shown
+    start = (longest - 1) // 3
+    return f"{shown[:start]}…{shown[len(shown) - (longest - 1 - start) :]}"

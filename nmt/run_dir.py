@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -14,13 +15,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from nmt import run_lock
 from nmt.errors import NmtError, unwritable
 
+if TYPE_CHECKING:
+    from nmt.config import Config
+
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _NO_FOLDER = "the folder of the run cannot be made"
+_LONGEST_NAMES = 80  # characters of the names of an ensemble's other runs in that of a file
 _SCORES_TAKE = 60.0  # seconds that a temporary file in eval/ may be another command's at work
 
 
@@ -59,6 +64,16 @@ class RunDir:
     def best(self) -> Path:
         """The checkpoint with the best score on the development set."""
         return self.checkpoints / "best.pt"
+
+    def settings(self) -> Config:
+        """Return the run's configuration, for whatever does not train.
+
+        Raises:
+            NmtError: as `load_config`.
+        """
+        from nmt.config import load_config
+
+        return load_config(str(self.config), stored=True)
 
     @property
     def name(self) -> str:
@@ -256,15 +271,19 @@ class RunDir:
 
         Another checkpoint's name follows, as in `test.last`, so that its scores never stand for those of the best one.
         That of a checkpoint from elsewhere has its run or folder before it, as in `test.luong.last`. The `others` are
-        the runs that make up an ensemble with it, as in `test+luong`. Then come the settings of the `search` that are
-        not the run's own, as in `test.beam1`; and `int8` ends the name where the search multiplied in 8 bits.
+        the runs that make up an ensemble with it, as in `test+luong`; their number and a hash stand for many names.
+        Then come the settings of the `search` that are not the run's own, as in `test.beam1`; and `int8` ends the name
+        where the search multiplied in 8 bits.
         """
         if checkpoint is not None and os.path.realpath(checkpoint) != os.path.realpath(self.best):
             home = Path(os.path.realpath(checkpoint.parent))
             if home != Path(os.path.realpath(self.checkpoints)):
                 name = f"{name}.{(home.parent if home.name == self.checkpoints.name else home).name}"
             name = f"{name}.{checkpoint.stem}"
-        name = "+".join([name, *sorted(other.name for other in others)])
+        names = "+".join(sorted(other.name for other in others))
+        if len(names) > _LONGEST_NAMES:
+            names = f"{len(others)}-{hashlib.blake2b(names.encode(), digest_size=4).hexdigest()}"
+        name = f"{name}+{names}" if others else name
         name = ".".join([name, *search])
         return f"{name}.int8" if int8 else name
 
@@ -382,6 +401,18 @@ def flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def refuse_repeated(runs: Sequence[RunDir]) -> None:
+    """Refuse runs of which one is named twice.
+
+    Raises:
+        NmtError: naming it.
+    """
+    real = [run.path.resolve() for run in runs]
+    for number, path in enumerate(real):
+        if path in real[:number]:
+            raise NmtError(f"{runs[number].path}: this run is named twice. Give each run once.")
+
+
 def refuse_unwritable(path: str | Path) -> None:
     """Refuse a path that `replacing` could not write; called before long work.
 
@@ -394,6 +425,8 @@ def refuse_unwritable(path: str | Path) -> None:
     try:
         # The dot makes it an error that the parent is a file.
         os.stat(os.path.join(target.parent, "."))
+        with suppress(FileNotFoundError):
+            os.lstat(temporary_beside(target))  # an error if that name is too long
         if (target.is_file() or not target.exists()) and not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

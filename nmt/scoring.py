@@ -67,16 +67,16 @@ def score_corpus(
         tgt_lang: chooses BLEU's tokenizer: zh for Chinese, MeCab for Japanese and Korean, 13a for all others. TER cuts
             Chinese and Japanese into characters.
         bleu_tokenize: a tokenizer of sacreBLEU to use instead.
-        bootstrap: resamples for the 95 % interval; under 2 for none. Of a single sentence there is none, as
-            all resamples are the same, nor of more than `MOST_RESAMPLED`, whose resamples memory does not hold. The
-            seed is sacreBLEU's own (12345, or the environment's SACREBLEU_SEED) and part of the signature.
+        bootstrap: resamples for the 95 % interval; under 2 for none. Of fewer than `FEW` sentences there is none,
+            as resamples of so few are too much alike, nor of more than `MOST_RESAMPLED`, whose resamples memory does
+            not hold. The seed is sacreBLEU's own (12345, or the environment's SACREBLEU_SEED), part of the signature.
 
     Raises:
         NmtError: when there are no sentences, counts differ, something is not a string, or a metric or tokenizer is
             unknown or not installed.
     """
     check_aligned(hypotheses, references)
-    bootstrap = bootstrap if 1 < len(references) <= MOST_RESAMPLED else 0
+    bootstrap = bootstrap if FEW <= len(references) <= MOST_RESAMPLED else 0
     scores = {}
     for name in metrics:
         metric = make_metric(name, tgt_lang, bleu_tokenize)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from nmt.errors import NmtError
 from nmt.plotting import FEW
-from nmt.scoring import MOST_RESAMPLED, check_aligned, make_metric
+from nmt.scoring import MOST_RESAMPLED, RESAMPLES, check_aligned, make_metric, score_corpus
 
-RESAMPLES = 1000  # sacreBLEU's defaults, and so those of its papers
-TRIALS = 10_000
+TRIALS = 10_000  # sacreBLEU's default, and so that of its paper
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,13 @@ class SystemScore:
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """All systems by one metric, in the order in which they were given, and the signatures of the two tests."""
+    """All systems by one metric, in the order in which they were given, and the signatures of the two tests.
 
-    bootstrap_signature: str
-    randomisation_signature: str
+    Fewer than `FEW` sentences are not tested, and both signatures are None.
+    """
+
+    bootstrap_signature: str | None
+    randomisation_signature: str | None
     systems: tuple[SystemScore, ...]
 
 
@@ -73,30 +75,52 @@ def paired_tests(
     """
     for hypotheses in systems:
         check_aligned(hypotheses, references)
-    refuse_more_than_tests_hold(len(references))
-    enough = len(references) >= FEW
+    refuse_more_than_tests_hold(len(references), resamples, trials)
     found = {}
     for name in metrics:
+        if len(references) < FEW:
+            found[name] = _untested(name, systems, references, tgt_lang, bleu_tokenize)
+            continue
         bootstrap, bs_signature = _paired("bs", name, systems, references, tgt_lang, bleu_tokenize, resamples)
         shuffled, ar_signature = _paired("ar", name, systems, references, tgt_lang, bleu_tokenize, trials)
         base = bootstrap[0][0]
         scores = []
         for number, ((score, mean, half_width, p), (*_, q)) in enumerate(zip(bootstrap, shuffled, strict=True)):
             difference = None if number == 0 else score - base
-            if enough:
-                scores.append(SystemScore(score, mean, half_width, difference, *_meant(score != base, p, q)))
-            else:
-                scores.append(SystemScore(score, None, None, difference, None, None))
+            scores.append(SystemScore(score, mean, half_width, difference, *_meant(score != base, p, q)))
         found[name] = MetricComparison(bs_signature, ar_signature, tuple(scores))
     return found
 
 
-def refuse_more_than_tests_hold(sentences: int) -> None:
-    """Refuse a test set of which all resamples at once, as sacreBLEU has them, need more than some 4 GB."""
-    if sentences > MOST_RESAMPLED:
+def _untested(
+    name: str,
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    tgt_lang: str,
+    bleu_tokenize: str | None,
+) -> MetricComparison:
+    """The scores of a metric by themselves."""
+    scores = [
+        score_corpus(each, references, metrics=[name], tgt_lang=tgt_lang, bleu_tokenize=bleu_tokenize)[name].score
+        for each in systems
+    ]
+    differences = [None, *(score - scores[0] for score in scores[1:])]
+    rows = [SystemScore(score, None, None, way, None, None) for score, way in zip(scores, differences, strict=True)]
+    return MetricComparison(None, None, tuple(rows))
+
+
+def refuse_more_than_tests_hold(sentences: int, resamples: int = RESAMPLES, trials: int = TRIALS) -> None:
+    """Refuse what sacreBLEU, which has all resamples and all trials at once, needs more than some 4 GB for.
+
+    Raises:
+        NmtError: naming the most sentences that so many resamples and trials can be made of.
+    """
+    most = min(MOST_RESAMPLED, MOST_RESAMPLED * RESAMPLES // resamples, MOST_RESAMPLED * 10 * TRIALS // trials)
+    if sentences > most:
+        fewer = " Fewer --resamples or --trials allow more." if most < MOST_RESAMPLED else ""
         raise NmtError(
-            f"{sentences:,} sentences are more than the tests can hold in memory ({MOST_RESAMPLED:,}). Compare on a "
-            "part of them, given with --src and --tgt."
+            f"{sentences:,} sentences are more than the tests can hold in memory ({most:,}). Compare on a part of "
+            f"them, given with --src and --tgt.{fewer}"
         )
 
 

@@ -21,7 +21,7 @@ import torch
 from nmt import __version__
 from nmt.attention_maps import is_windowed, lines_to_watch, validation_figure
 from nmt.changes import Change, check_changes, check_data
-from nmt.config import Config, PlainConfig, config_yaml, load_config
+from nmt.config import Config, PlainConfig, config_yaml
 from nmt.data.batching import Batch, Deal, TrainingBatches, in_order, make_batch
 from nmt.data.sampling import SubwordSampling
 from nmt.data.text import one_line, write_lines
@@ -72,7 +72,7 @@ def train(
             run = RunDir.open(run_path)
             run.refuse_links_out(run.path)
             _lock(run, lock, reporter)
-            moved = check_changes(load_config(str(run.config)), config, run, reporter, processes.count)
+            moved = check_changes(run.settings(), config, run, reporter, processes.count)
         else:
             run.refuse_existing()
             run.refuse_links_out(run.path)

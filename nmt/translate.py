@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nmt.config import Config, SearchConfig, load_config
+from nmt.config import Config, SearchConfig
 from nmt.data.cutting import by_length
 from nmt.data.text import one_line
 from nmt.data.tokenizer import BOS, EOS, Tokenizers
@@ -82,7 +82,7 @@ class Translator(LineTranslator):
         Raises:
             NmtError: if the run has no checkpoint yet, or its parts do not fit together, or int8 is not to be had.
         """
-        config = load_config(str(run.config))
+        config = run.settings()
         if checkpoint is None and not run.best.is_file():
             raise NmtError(
                 f"{run.path}: this run has no best checkpoint yet: training has not come to its first validation. "

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from nmt.config import load_config, search_with
+from nmt.config import search_with
 from nmt.data.pairs import read_split
 from nmt.data.text import read_lines
 from nmt.errors import NmtError
@@ -105,7 +105,7 @@ def main(args: Sequence[str] | None = None) -> None:
     options = parse(args)
     try:
         run = RunDir.open(options.run)
-        config = load_config(str(run.config))
+        config = run.settings()
         texts = read_lines(options.src) if options.src else iter([src for src, _ in read_split(config, "test")])
         lines = list(islice(texts, options.skip, options.skip + options.lines))
         found = []

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-from nmt.config import load_config, search_with
+from nmt.config import search_with
 from nmt.data.pairs import read_split
 from nmt.errors import NmtError
 from nmt.export import export_run
@@ -83,7 +83,7 @@ def cases(run: RunDir, folder: Path, beam: int | None) -> list[Case]:
     Raises:
         NmtError: for a run that cannot be loaded or exported.
     """
-    config = load_config(str(run.config))
+    config = run.settings()
     search = config.search if beam is None else search_with(config.search, {"beam_size": beam})
     found = [
         Case("torch", "int8" if int8 else "float32", Translator.load(run, device="cpu", search=search, int8=int8))
@@ -137,7 +137,7 @@ def main(args: Sequence[str] | None = None) -> None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)  # what an exported model goes by
     try:
         run = RunDir.open(options.run)
-        config = load_config(str(run.config))
+        config = run.settings()
         pairs = list(islice(read_split(config, "test"), options.lines))
         lines, references = [src for src, _ in pairs], [tgt for _, tgt in pairs]
         with tempfile.TemporaryDirectory() as folder:

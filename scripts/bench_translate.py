@@ -31,7 +31,7 @@ import torch
 from bench_timing import seconds
 from torch import Tensor, nn
 
-from nmt.config import DEVICES, is_device, load_config, search_with
+from nmt.config import DEVICES, is_device, search_with
 from nmt.data.pairs import read_split
 from nmt.data.text import read_lines
 from nmt.errors import NmtError
@@ -220,7 +220,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
         NmtError: for a run without a checkpoint, a missing split or file, an empty text, or int8 on a GPU.
     """
     run = RunDir.open(options.run)
-    config = load_config(str(run.config))
+    config = run.settings()
     texts = read_lines(options.src) if options.src else iter([src for src, _ in read_split(config, "test")])
     lines = list(islice(texts, options.lines))
     if not any(line.strip() for line in lines):

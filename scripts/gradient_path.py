@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig, load_config
+from nmt.config import BahdanauConfig, DecoderConfig, EncoderConfig, LuongConfig, ModelConfig, PlainConfig
 from nmt.data.pairs import read_split
 from nmt.data.tokenizer import BOS, EOS
 from nmt.errors import NmtError
@@ -92,7 +92,7 @@ def of_run(folder: Path, split: str, length: int, most: int) -> Norms:
     """
     run = RunDir.open(folder)
     translator = Translator.load(run, device="cpu")
-    pairs = read_split(load_config(str(run.config)), split)
+    pairs = read_split(run.settings(), split)
     sources, targets = zip(*pairs)
     encoded = zip(translator.tokenizers.src.encode(sources), translator.tokenizers.tgt.encode(targets), strict=True)
     rows = [(src, tgt) for src, tgt in encoded if min(len(src) + 1, len(tgt)) >= length][:most]

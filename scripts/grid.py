@@ -30,13 +30,15 @@ from __future__ import annotations
 
 import argparse
 import csv
+import filecmp
 import json
+import os
 import re
 import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ from typing import Any
 import yaml
 from sacrebleu.metrics import BLEU
 
-from nmt.config import Config, load_config
+from nmt.config import Config, load_config, plain_settings
 from nmt.data.pairs import read_split
 from nmt.errors import NmtError
 from nmt.run_dir import RunDir
@@ -200,7 +202,7 @@ def run_nmt(args: Sequence[str]) -> str | None:
 
 def lowercased_bleu(run: RunDir) -> float:
     """BLEU of the test split without regard to case, from the translations that `nmt eval` wrote."""
-    config = load_config(str(run.config))
+    config = run.settings()
     references = [target for _, target in read_split(config, "test")]
     hypotheses = (run.path / "eval" / "test.hyp.txt").read_text(encoding="utf-8").split("\n")[:-1]
     tokenize = config.evaluation.bleu_tokenize
@@ -289,8 +291,8 @@ def _scored(rows: Sequence[Row]) -> set[tuple[str, int]]:
 def _refuse_mixing(grid: Grid, out: Path, rows: Sequence[Row], rows_file: Path) -> None:
     """Refuses a grid of other settings than those that have scores in its table, or were begun in its folder.
 
-    A folder of a run has all settings, so that a changed file of the configuration is found by them. Where the data lie
-    may change; whether it is the same text `nmt train --resume` finds out.
+    A folder of a run has all settings, so that a changed file of the configuration is found by them. Files of the data
+    may be called otherwise as long as they hold the same.
     """
     for row in rows:
         shared = [f"config: {row.config}"] if row.config != grid.config else []
@@ -308,8 +310,30 @@ def _refuse_mixing(grid: Grid, out: Path, rows: Sequence[Row], rows_file: Path) 
             if not begun.exists():
                 continue
             old, new = _loaded(str(begun), ()), _loaded(grid.config, grid.sets(name, seed))
-            if old.model_copy(update={"data": new.data}) != new:
+            if old.model_copy(update={"data": new.data}) != new or not _same_data(old, new):
                 raise SystemExit(f"{begun.parent}: was begun with other settings ({begun.name} has them). {OTHERWISE}")
+
+
+def _same_data(old: Config, new: Config) -> bool:
+    """Whether the settings of the data agree, but for the names of files that hold the same."""
+    ours, theirs = (dict(_leaves(plain_settings(config)["data"])) for config in (old, new))
+    return ours.keys() == theirs.keys() and all(
+        value == theirs[path] or _same_file(value, theirs[path]) for path, value in ours.items()
+    )
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested settings, each with its path."""
+    if not isinstance(tree, dict | list):
+        yield path, tree
+        return
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield from _leaves(value, f"{path}.{key}")
+
+
+def _same_file(one: Any, other: Any) -> bool:
+    names = isinstance(one, str) and isinstance(other, str)
+    return names and os.path.isfile(one) and os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
 
 
 if __name__ == "__main__":

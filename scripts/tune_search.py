@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt.config import DEVICES, Config, SearchConfig, is_device, load_config, search_with
+from nmt.config import DEVICES, Config, SearchConfig, is_device, search_with
 from nmt.data.pairs import read_split
 from nmt.ensemble import load_ensemble
 from nmt.errors import NmtError
@@ -134,7 +134,7 @@ def tune(options: argparse.Namespace) -> None:
         NmtError: for a run or split that is not there, settings out of range, and a coverage penalty without attention.
     """
     runs = [RunDir.open(path) for path in options.run]
-    config = load_config(str(runs[0].config))
+    config = runs[0].settings()
     beam = config.search.beam_size if options.beam is None else options.beam
     own = search_with(config.search, {"beam_size": beam, "rerank": "none"})
     for name, values in (("length", options.length_penalties), ("coverage", options.coverage_penalties or ())):

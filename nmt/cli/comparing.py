@@ -45,7 +45,6 @@ HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", parser=written_path, metavar="FILE", help="Write a report here, the plot inside."),
 ]
-# sacreBLEU holds all resamples at once, 100 kB a sentence at the most that are allowed here, and all trials likewise.
 ResamplesOption = Annotated[
     int, typer.Option("--resamples", min=2, max=10_000, metavar="N", help="Resamples of the paired bootstrap.")
 ]

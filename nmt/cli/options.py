@@ -112,7 +112,7 @@ SplitOption = Annotated[
 ]
 SrcOption = Annotated[
     Path | None,
-    typer.Option("--src", parser=named_path, metavar="FILE", help="Score a file instead of a split; with --tgt."),
+    typer.Option("--src", parser=named_path, metavar="FILE", help="A file instead of a split; with --tgt."),
 ]
 TgtOption = Annotated[
     Path | None,
@@ -248,9 +248,8 @@ def search_settings(run: RunDir, options: SearchOptions, *others: RunDir) -> Sea
     Raises:
         NmtError: if a coverage penalty is asked of models without attention, or a choice of a beam of 1.
     """
-    from nmt.config import load_config
 
-    configs = [load_config(str(each.config)) for each in (run, *others)]
+    configs = [each.settings() for each in (run, *others)]
     attentive = any(config.model.decoder.kind != "none" for config in configs)
     return changed_search(run.path, configs[0].search, attentive, options)
 

@@ -103,7 +103,6 @@ def serve(
 
 def _served(chosen: Chosen) -> Served:
     """Load the model, and say what it is."""
-    from nmt.config import load_config
     from nmt.exported import ExportedModel
     from nmt.serving.api import ModelAnswer
     from nmt.serving.app import Served
@@ -117,7 +116,7 @@ def _served(chosen: Chosen) -> Served:
             languages = own.src_lang, own.tgt_lang
             models.append(ModelAnswer(name=name, kind=own.kind, step=own.step))
         else:
-            config = load_config(str(opened.config))
+            config = opened.settings()
             languages = config.data.src_lang, config.data.tgt_lang
             step = getattr(translator, "step", None)  # an ensemble's models have one each
             models.append(ModelAnswer(name=name, kind=config.model.decoder.kind, step=step))

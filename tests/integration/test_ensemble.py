@@ -11,6 +11,7 @@ import sacrebleu
 from tiny import nmt
 
 from nmt.cli import main
+from nmt.run_dir import RunDir
 
 LINES = b"the red dog sees the cat.\n\nold cat\n"
 
@@ -57,10 +58,13 @@ def test_eval_of_several_runs_scores_what_they_translate_together(workplace: Pat
     said = nmt("eval", *runs, cwd=tmp_path).stdout.decode()
     text = nmt("translate", *runs, "--input", workplace / "test.en", cwd=tmp_path).stdout
     assert (first / "eval/test+second.hyp.txt").read_bytes() == text
-    assert f"ensemble of the best checkpoints of {first} (step " in said
+    assert "ensemble of the best checkpoints of first (step " in said
 
     result = json.loads((first / "eval/test+second.json").read_text())
-    assert [member["run"] for member in result["ensemble"]] == [str(first), str(second)]
+    assert [(member["run"], member["name"]) for member in result["ensemble"]] == [
+        (".", "first"),
+        ("../second", "second"),
+    ]
     references = (workplace / "test.de").read_text().splitlines()
     bleu = sacrebleu.corpus_bleu(text.decode().splitlines(), [references]).score
     assert result["metrics"]["bleu"]["score"] == pytest.approx(bleu, abs=1e-9)
@@ -69,8 +73,43 @@ def test_eval_of_several_runs_scores_what_they_translate_together(workplace: Pat
 
     nmt("eval", *runs, "--beam", 1, cwd=tmp_path)
     assert (first / "eval/test+second.beam1.json").is_file()
-    info = nmt("info", "--run", first, cwd=tmp_path).stdout.decode()
-    assert f"Scores of test+second, of checkpoints/best.pt at step {result['step']}, together with {second}" in info
+    steps = [member["step"] for member in result["ensemble"]]
+    told = f"Scores of test+second, of the ensemble of first at step {steps[0]}, second at step {steps[1]}"
+    assert f"{told}\n" in nmt("info", "--run", first, cwd=tmp_path).stdout.decode()
+    other = next(
+        file for file in sorted((second / "checkpoints").glob("step_*.pt")) if f"{steps[1]:06}" not in file.name
+    )
+    shutil.copy(other, second / "checkpoints/best.pt")
+    assert f"{told}: one has been replaced since" in nmt("info", "--run", first, cwd=tmp_path).stdout.decode()
+
+
+def test_scores_of_other_runs_or_of_another_text_are_never_written_over(
+    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, one = copied(workplace, tmp_path, "bahdanau", "first"), copied(workplace, tmp_path, name="m")
+    (tmp_path / "elsewhere").mkdir()
+    another = copied(workplace, tmp_path / "elsewhere", "none", "m")
+    nmt("eval", "--run", first, "--run", one, cwd=tmp_path)
+    before = {file: file.read_bytes() for file in sorted((first / "eval").iterdir())}
+    said = refused(capsys, 1, "--run", first, "--run", another, command="eval")
+    assert f"{first}/eval/test+m.json: these are the scores of the ensemble with ../m, and would be replaced" in said
+    text = tmp_path / "test+m"
+    shutil.copy(workplace / "test.en", text)
+    said = refused(capsys, 1, "--run", first, "--src", text, "--tgt", workplace / "test.de", command="eval")
+    assert "scores of the ensemble with ../m" in said
+    said = refused(capsys, 1, first, another, "--src", text, "--tgt", workplace / "test.de", command="compare")
+    assert "scores of the ensemble with ../m" in said, "nor taken for those of the run itself"
+    assert "named twice" in refused(capsys, 1, "--run", first, "--run", f"{first}/", command="eval")
+    assert {file: file.read_bytes() for file in sorted((first / "eval").iterdir())} == before
+
+
+def test_the_names_of_many_runs_make_no_name_that_is_too_long(tmp_path: Path) -> None:
+    others = [RunDir(tmp_path / f"multi30k-bahdanau-dropout0.3-seed{number}") for number in range(1, 9)]
+    run = RunDir(tmp_path / "first")
+    names = {run.evaluation_name("test", others=others[:count]) for count in range(9)}
+    assert len(names) == 9
+    assert max(map(len, names)) < 100
+    assert run.evaluation_name("test", others=others) == run.evaluation_name("test", others=others[::-1])
 
 
 def pages_title(page: Path) -> str:
@@ -83,12 +122,12 @@ def test_eval_refuses_runs_that_make_no_ensemble_and_writes_nothing(
     first, other = copied(workplace, tmp_path, "bahdanau", "first"), copied(workplace, tmp_path)
     model = other / "tokenizer/joint.model"
     model.write_bytes(model.read_bytes() + b"\0")
-    before = sorted((first / "eval").iterdir())
+    shutil.rmtree(first / "eval")
     runs = "--run", first, "--run", other
     assert f"{first} and {other}: their SentencePiece models differ" in refused(capsys, 1, *runs, command="eval")
     checkpoint = first / "checkpoints/best.pt"
     assert "a checkpoint is of one run" in refused(capsys, 2, *runs, "--checkpoint", checkpoint, command="eval")
-    assert sorted((first / "eval").iterdir()) == before
+    assert not (first / "eval").exists()
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: int, *options: object, command: str = "translate") -> str:

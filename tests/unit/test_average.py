@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -129,10 +130,11 @@ def test_scores_of_an_average_that_is_replaced_are_warned_of(run: RunDir) -> Non
     average_checkpoints(run, reporter)
     average_checkpoints(run, reporter, last=2)
     assert reporter.warnings == []
-    (run.eval / "test.average.json").write_text("{}")
+    for name, checkpoint in (("test.average", "average"), ("test.average.beam1", "average"), ("test", "best")):
+        (run.eval / f"{name}.json").write_text(json.dumps({"checkpoint": f"checkpoints/{checkpoint}.pt"}))
     average_checkpoints(run, reporter)
     [warning] = reporter.warnings
-    assert "test.average.json: these are scores of the average that" in warning
+    assert ": test.average, test.average.beam1: these are scores of the average that" in warning
 
 
 def test_an_average_of_averages_is_refused(run: RunDir) -> None:

@@ -86,6 +86,9 @@ def test_a_model_that_has_learnt_nothing_is_told_with_what_may_be_the_matter(
 @pytest.mark.parametrize(
     ("kind", "sampling", "step", "bad", "said"),
     [
+        ("cosine", 0.0, 900, 5, None),  # 2 % of the rate: nothing is lost
+        ("cosine", 0.0, 1, 0, None),  # of the warm-up: the rate has not been high yet
+        ("constant", 0.4, 990, 0, None),
         ("cosine", 0.0, 500, 0, r"step 500 of 1,000.*learning rate was still at 50% of its height\..*max_minutes"),
         ("cosine", 0.0, 250, 5, r"at 85% of its height\..*larger training\.patience"),
         ("constant", 0.4, 300, 0, r"planned: the share of own words at 30% of training\.scheduled_sampling\."),
@@ -96,7 +99,7 @@ def test_a_model_that_has_learnt_nothing_is_told_with_what_may_be_the_matter(
 def test_a_training_cut_in_the_middle_of_its_schedule_is_told(
     kind: str, sampling: float, step: int, bad: int, said: str | None
 ) -> None:
-    schedule = ScheduleConfig.model_validate({"kind": kind})
+    schedule = ScheduleConfig.model_validate({"kind": kind, "warmup_steps": 100})
     config = TrainingConfig(max_steps=1000, max_minutes=5, scheduled_sampling=sampling, schedule=schedule)
     doubt = doubt_of_schedule(config, TrainingState(step=step, bad_validations=bad))
     assert doubt is None if said is None else re.search(said, doubt or "")

@@ -100,7 +100,7 @@ def test_an_evaluation_writes_scores_table_plot_and_translations(run: RunDir, tr
     assert (stored["split"], stored["sentences"], stored["checkpoint"]) == ("test", 4, "checkpoints/best.pt")
     assert list(stored["metrics"]) == ["bleu", "chrf", "chrf++", "ter"]
     assert stored["metrics"]["bleu"].keys() == {"score", "low", "high", "signature"}
-    assert "|bs:20|" in stored["metrics"]["bleu"]["signature"]
+    assert "|bs:" not in stored["metrics"]["bleu"]["signature"], "so few have no interval"
     assert stored["metrics"]["bleu"]["score"] == pytest.approx(100)
     assert stored["search"]["beam_size"] == 3
     assert stored["length_limited"] == 1
@@ -109,6 +109,8 @@ def test_an_evaluation_writes_scores_table_plot_and_translations(run: RunDir, tr
         rows = list(csv.DictReader(file))
     assert [(row["low"], row["high"], row["sentences"]) for row in rows] == [("0", "10", "3"), ("10", "20", "1")]
     assert (run.eval / "test_by_length.png").read_bytes().startswith(b"\x89PNG")
+    many = evaluate(run, pairs=[(line, line.upper()) for line in SOURCES] * 3)
+    assert "|bs:20|" in many.metrics["bleu"].signature
 
 
 def test_the_best_checkpoint_is_used_unless_another_is_named(run: RunDir, translator: FakeTranslator) -> None:

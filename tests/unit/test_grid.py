@@ -174,9 +174,17 @@ def test_a_training_that_was_cut_does_not_go_on_with_other_settings(grid_file: P
     with pytest.raises(SystemExit, match="base-1: was begun with other settings"):
         run(grid_file, again)
     assert not again.calls
-    shutil.copy(grid_file.parent / "test.src", grid_file.parent / "moved.src")
+    moved = grid_file.parent / "moved.src"
+    shutil.copy(grid_file.parent / "test.src", moved)
     small.write_text(before.replace("test.src", "moved.src"))
     assert len(run(grid_file, again)) == 9
+    called = len(again.calls)
+    (grid_file.parent / "other.src").write_text(moved.read_text() + "More.\n")
+    for other in (before.replace("test.src", "other.src"), before.replace("data:\n", "data:\n  max_length: 7\n")):
+        small.write_text(other)
+        with pytest.raises(SystemExit, match="base-1: was begun with other settings"):
+            run(grid_file, again)
+    assert len(again.calls) == called
 
 
 def test_a_table_of_an_older_version_is_told_and_left(grid_file: Path) -> None:

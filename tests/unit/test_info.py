@@ -80,20 +80,26 @@ def test_scores_of_a_best_checkpoint_that_was_replaced_are_outdated(
         content = {"metrics": {}, "checkpoint": "checkpoints/last.pt", "step": step}
         (run.eval / f"last{step}.json").write_text(json.dumps(content))
     assert describe(run).outdated == {"test": 100, "last200": 200}
-    assert info.to_dict()["scored"]["old"] == {"checkpoint": "checkpoints/step_000050.pt", "step": 50, "others": []}
+    assert info.to_dict()["scored"]["old"] == {"checkpoint": "checkpoints/step_000050.pt", "step": 50, "ensemble": []}
 
 
 @pytest.mark.parametrize(
-    ("ensemble", "others"),
-    [([{"run": "a"}, {"run": "b"}, {"run": "c"}], ["b", "c"]), ([], []), (None, []), ("ab", []), ([1, {"run": 2}], [])],
+    ("ensemble", "names"),
+    [
+        ([{"run": ".", "name": "a", "step": 1}, {"run": "../b", "name": "b", "step": 2}], ["a", "b"]),
+        ([], []),
+        (None, []),
+        ("ab", []),
+        ([1, {"run": "../b"}, {"run": 2, "name": "b", "step": 1}], []),
+    ],
 )
-def test_the_other_runs_of_an_ensemble_are_named_and_what_is_none_is_not(
-    tmp_path: Path, ensemble: object, others: list[str]
+def test_the_runs_of_an_ensemble_are_named_and_what_is_none_is_not(
+    tmp_path: Path, ensemble: object, names: list[str]
 ) -> None:
     run = make_run(tmp_path)
     content = {"metrics": {}, "checkpoint": "checkpoints/best.pt", "step": 1, "ensemble": ensemble}
     (run.eval / "test+b.json").write_text(json.dumps(content))
-    assert describe(run).scored["test+b"]["others"] == others
+    assert [member["name"] for member in describe(run).scored["test+b"]["ensemble"]] == names
 
 
 def test_the_description_is_plain_json(tmp_path: Path) -> None:

@@ -91,6 +91,17 @@ def test_a_point_of_few_sentences_is_hollow_and_no_line_leads_there() -> None:
     assert length_figure({"a": ROWS}).axes[0].get_xlabel() == "source words"
 
 
+def test_long_names_are_cut_so_that_runs_of_one_series_differ() -> None:
+    series = "/home/anna/experiments/2026/translation/multi30k/first-series-of-all"
+    names = [f"{series}/seed{number}/base" for number in (1, 2, 3)]
+    [legend] = length_figure(dict.fromkeys(names, ROWS)).legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert len(set(shown)) == 3
+    assert all(len(text) == 60 and text.startswith("/home/anna") and "…" in text for text in shown)
+    title = length_figure({"multi30k-bahdanau-seed1 + multi30k-luong-seed1": ROWS}).axes[0].get_title()
+    assert title.endswith("\nmulti30k-bahdanau-seed1 + multi30k-luong-seed1")
+
+
 @pytest.mark.parametrize("names", [["a", "b", "c"], LONG_NAMES, ["猫" * 60, "b"]], ids=["three", "twelve", "wide"])
 def test_the_names_of_several_runs_cover_nothing_and_are_all_in_the_picture(names: list[str]) -> None:
     with _fonts(names), warnings.catch_warnings():

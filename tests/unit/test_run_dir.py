@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from nmt import failures
+from nmt.config import load_config
 from nmt.errors import NmtError, room, unwritable
 from nmt.run_dir import RunDir, refuse_unwritable, replacing, write_atomic
 
@@ -232,6 +233,27 @@ def test_a_place_that_can_be_written_is_not_touched_beforehand(tmp_path: Path, n
     (tmp_path / "old.txt").write_text("old")
     refuse_unwritable(tmp_path / name)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("idle", "told"),
+    [
+        ("model: {annotation_dropout: 0.2, decoder: {kind: none}}", "reads no annotations"),
+        ("training: {schedule: {kind: inverse_sqrt}}", "falls from the end of the warm-up"),
+    ],
+)
+def test_a_trained_run_whose_settings_would_be_refused_now_for_doing_nothing_is_read(
+    tmp_path: Path, idle: str, told: str
+) -> None:
+    run = RunDir.create(tmp_path / "run")
+    files = "{src: a.en, tgt: a.de}"
+    run.config.write_text(f"data: {{src_lang: en, tgt_lang: de, train: {files}, dev: {files}}}\n{idle}\n")
+    assert run.settings().data.src_lang == "en"
+    with pytest.raises(NmtError, match=told):
+        load_config(run.config)
+    run.config.write_text(run.config.read_text() + "search: {beam_size: 0}\n")
+    with pytest.raises(NmtError, match="beam_size"):
+        run.settings()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])

@@ -39,6 +39,7 @@ HYPOTHESES = [
     "Zwei Hunde laufen über eine grüne Wiese.",
     "Nichts.",
 ]
+MANY_REFERENCES, MANY_HYPOTHESES = REFERENCES * 3, HYPOTHESES * 3
 
 
 def test_scores_equal_sacrebleus_own() -> None:
@@ -65,34 +66,40 @@ def test_intervals_are_sacrebleus_bootstrap_with_its_seed() -> None:
 
     metric = BLEU(tokenize="13a")
     theirs = json.loads(
-        metric.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000).format(
+        metric.corpus_score(MANY_HYPOTHESES, [MANY_REFERENCES], n_bootstrap=1000).format(
             width=9, signature=metric.get_signature().format(), is_json=True
         )
     )
-    score = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
+    score = score_corpus(MANY_HYPOTHESES, MANY_REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
     assert score.low == pytest.approx(max(0, theirs["confidence_mean"] - theirs["confidence_var"]))
     assert score.high == pytest.approx(min(100, theirs["confidence_mean"] + theirs["confidence_var"]))
     assert score.signature.startswith("nrefs:1|bs:1000|seed:12345|")
-    again = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
+    again = score_corpus(MANY_HYPOTHESES, MANY_REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
     assert again == score
 
 
 def test_more_sentences_than_memory_holds_resamples_of_have_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nmt.scoring, "MOST_RESAMPLED", len(REFERENCES) - 1)
-    score = score_corpus(HYPOTHESES, REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
+    monkeypatch.setattr(nmt.scoring, "MOST_RESAMPLED", len(MANY_REFERENCES) - 1)
+    score = score_corpus(MANY_HYPOTHESES, MANY_REFERENCES, metrics=["bleu"], tgt_lang="de", bootstrap=1000)["bleu"]
     assert (score.low, score.high) == (None, None)
     assert "|bs:" not in score.signature
 
 
+def test_fewer_than_ten_sentences_have_no_interval() -> None:
+    for count in (1, FEW - 1, FEW):
+        score = score_corpus(MANY_HYPOTHESES[:count], MANY_REFERENCES[:count], tgt_lang="de", bootstrap=100)["bleu"]
+        assert (score.low is not None, score.high is not None, "|bs:" in score.signature) == (count >= FEW,) * 3
+
+
 def test_an_interval_of_a_perfect_translation_ends_at_100() -> None:
-    score = score_corpus(REFERENCES, REFERENCES, metrics=["bleu", "ter"], tgt_lang="de", bootstrap=100)
+    score = score_corpus(MANY_REFERENCES, MANY_REFERENCES, metrics=["bleu", "ter"], tgt_lang="de", bootstrap=100)
     assert score["bleu"].low == pytest.approx(100, abs=1e-3)
     assert score["bleu"].high == pytest.approx(100, abs=1e-3)
     assert (score["ter"].score, score["ter"].low, score["ter"].high) == (0, 0, 0)
 
 
 def test_intervals_of_a_tiny_and_bad_translation_exist() -> None:
-    scores = score_corpus(["x", "b", ""], ["a", "b", ""], tgt_lang="de", bootstrap=1000)
+    scores = score_corpus(["x", "b", ""] * 4, ["a", "b", ""] * 4, tgt_lang="de", bootstrap=1000)
     for score in scores.values():
         assert type(score.low) is float
         assert type(score.high) is float
@@ -206,12 +213,12 @@ def test_a_single_sentence_has_a_score_but_no_interval() -> None:
 
 
 def test_empty_translations_and_blank_references_are_scored_and_bounded() -> None:
-    scores = score_corpus([""] * 5, REFERENCES, tgt_lang="de", bootstrap=100)
+    scores = score_corpus([""] * 15, MANY_REFERENCES, tgt_lang="de", bootstrap=100)
     assert (scores["bleu"].score, scores["bleu"].low, scores["bleu"].high) == (0, 0, 0)
     assert scores["ter"].score == 100
     assert length_ratio([""] * 5, REFERENCES, tgt_lang="de") == 0
     assert length_ratio(["a"], [""], tgt_lang="de") is None
-    for score in score_corpus(HYPOTHESES, [""] * 5, tgt_lang="de", bootstrap=100).values():
+    for score in score_corpus(MANY_HYPOTHESES, [""] * 15, tgt_lang="de", bootstrap=100).values():
         assert type(score.low) is float
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import sacrebleu
 
 import nmt.significance
 from nmt.config import shipped_dir
@@ -106,12 +107,19 @@ def test_few_sentences_have_scores_alone(sentences: int, tested: bool) -> None:
     assert other.difference == other.score - base.score != 0
     told = (base.mean, base.half_width, other.half_width, other.p_bootstrap, other.p_randomisation)
     assert [value is not None for value in told] == [tested] * 5
+    signatures = found["bleu"].bootstrap_signature, found["bleu"].randomisation_signature
+    assert [signature is not None for signature in signatures] == [tested] * 2
+    assert base.score == pytest.approx(sacrebleu.corpus_bleu(systems[0], [systems[0]]).score)
+    assert other.score == pytest.approx(sacrebleu.corpus_bleu(systems[1], [systems[0]]).score)
 
 
 def test_more_sentences_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nmt.significance, "MOST_RESAMPLED", 12)
     with pytest.raises(NmtError, match=r"13 sentences are more.*\(12\).*--src and --tgt"):
         paired_tests([["a"] * 13] * 2, ["a"] * 13, metrics=["bleu"], tgt_lang="de")
+    for samples in ({"resamples": 2000}, {"trials": 200_000}):
+        with pytest.raises(NmtError, match=r"7 sentences are more.*\(6\).*Fewer --resamples or --trials"):
+            paired_tests([["a"] * 7] * 2, ["a"] * 7, metrics=["bleu"], tgt_lang="de", **samples)
 
 
 def test_systems_of_another_length_are_refused() -> None:
