@@ -291,6 +291,8 @@ def _frequency_table(rows: Iterable[FrequencyRow]) -> Table:
 
 def show_worst(result: EvaluationResult) -> None:
     """Print the sentences with the lowest scores."""
+    if not result.worst:
+        return
     console = _output()
     console.print(_line(f"\nThe {len(result.worst)} sentences with the lowest chrF++", style="bold"))
     for row in result.worst:
@@ -306,6 +308,8 @@ def show_comparison(comparison: Comparison) -> None:
     console = _output()
     names = [system.name for system in comparison.systems]
     console.print(_line(f"{comparison.split}, {comparison.sentences:,} sentences; the baseline is {names[0]}", "bold"))
+    for system in comparison.systems:
+        console.print(_line(f"{system.name}: best checkpoint, step {system.step:,}"))
     for metric, found in comparison.metrics.items():
         rows = [(name, *cells(score)) for name, score in zip(names, found.systems, strict=True)]
         console.print(_plain_table(metric_title(metric), ("run", *HEADINGS), rows))

@@ -64,7 +64,7 @@ def doubt_of_training(state: TrainingState) -> str | None:
     found = f"dev BLEU was never above {state.best_score:.2f}: the model has learnt next to nothing. "
     if not state.bad_validations:
         return found + (
-            f"It was still getting better after {state.step:,} updates: train it longer (--resume with a larger "
+            f"Its last validation, after {state.step:,} updates, was its best: train it longer (--resume with a larger "
             "training.max_steps or training.max_minutes)."
         )
     return found + (

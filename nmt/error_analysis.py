@@ -106,12 +106,15 @@ def worst_sentences(
     scores: Sequence[float],
     count: int = 10,
 ) -> list[ScoredSentence]:
-    """The sentences with the lowest scores, worst first; of equal ones the earlier. Blank references are left out."""
+    """The sentences with the lowest scores, worst first; of equal ones the earlier.
+
+    Blank references are left out, and what equals its reference: nothing is wrong there.
+    """
     rows = [
         ScoredSentence(line, score, *texts)
         for line, (score, texts) in enumerate(
             zip(scores, zip(sources, references, hypotheses, strict=True), strict=True), start=1
         )
-        if texts[1].strip()
+        if texts[1].strip() and texts[1] != texts[2]
     ]
     return sorted(rows, key=lambda row: (row.score, row.line))[:count]

@@ -91,7 +91,7 @@ def evaluate_split(
     own_search, runs = _not_its_own(config.search, search), [run, *others]
     name = run.evaluation_name(name, checkpoint, others=others, search=own_search, int8=int8)
     _refuse_unwritable(run, name, files)
-    _refuse_replacing(run, name, files, others)
+    _refuse_replacing(run, name, files, pairs, others)
     translator, members = _load(runs, checkpoint, device, search or config.search, int8)
     translator.processes = processes
     tokenizer = tokenize or bleu_tokenizer_name(tgt_lang)
@@ -278,17 +278,20 @@ def _refuse_unwritable(run: RunDir, name: str, files: dict[str, str]) -> None:
             refuse_unwritable(file)
 
 
-def _refuse_replacing(run: RunDir, name: str, files: dict[str, str], others: Sequence[RunDir]) -> None:
-    """Refuses to write over the scores of other runs or of another kind of text, whose files have the same name."""
+def _refuse_replacing(
+    run: RunDir, name: str, files: dict[str, str], pairs: Sequence[tuple[str, str]], others: Sequence[RunDir]
+) -> None:
+    """Refuses to write over the scores of other runs, or of other text elsewhere, whose files have the same name."""
     scores = _files(run, name)[0]
     stored = read_json_object(scores)
     if not stored:
         return
     before, now = [member.run for member in members_of(stored)[1:]], seen_from_first([run, *others])[1:]
+    text = stored.get("files")
     if sorted(before) != sorted(now):
         what = f"the ensemble with {', '.join(before)}" if before else "this run alone"
-    elif bool(stored.get("files")) != bool(files):
-        what = "files" if stored.get("files") else "a split of the run's data"
+    elif isinstance(text, dict) and text != files and stored.get("pairs_digest") != digest_of_pairs(pairs):
+        what = " and ".join(map(str, text.values())) or "a split of the run's data"
     else:
         return
     raise NmtError(

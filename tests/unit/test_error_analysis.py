@@ -59,10 +59,12 @@ def test_repeated_n_grams_are_those_that_their_sentence_had_before() -> None:
     assert [row.references for row in rows] == [0, 0, 0, None]
 
 
-def test_the_worst_sentences_come_first_and_blank_references_are_left_out() -> None:
+def test_the_worst_sentences_come_first_and_blank_or_equal_references_are_left_out() -> None:
     texts = ["one", "two", " ", "four"]
     rows = worst_sentences(texts, ["h"] * 4, texts, [5.0, 1.0, 0.0, 1.0], count=2)
     assert [(row.line, row.score, row.source) for row in rows] == [(2, 1.0, "two"), (4, 1.0, "four")]
+    rows = worst_sentences(texts, ["one", "h", "h", "four"], texts, [100.0, 1.0, 0.0, 100.0])
+    assert [row.line for row in rows] == [2]
 
 
 def test_the_picture_by_frequency_is_a_png() -> None:

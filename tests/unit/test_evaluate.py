@@ -113,6 +113,24 @@ def test_an_evaluation_writes_scores_table_plot_and_translations(run: RunDir, tr
     assert "|bs:20|" in many.metrics["bleu"].signature
 
 
+def test_scores_of_another_file_of_the_same_name_are_not_written_over(
+    run: RunDir, translator: FakeTranslator, tmp_path: Path
+) -> None:
+    for folder, sources in (("a", SOURCES), ("b", SOURCES[:3]), ("c", SOURCES)):
+        (tmp_path / folder).mkdir()
+        for side, lines in (("en", sources), ("de", [line.upper() for line in sources])):
+            (tmp_path / folder / f"news.{side}").write_text("".join(f"{line}\n" for line in lines))
+    files = {folder: {"src": tmp_path / folder / "news.en", "tgt": tmp_path / folder / "news.de"} for folder in "abc"}
+    evaluate(run, **files["a"])
+    before = (run.eval / "news.en.json").read_bytes()
+    with pytest.raises(NmtError, match=r"news\.en\.json: these are the scores of .*a/news\.en and .*a/news\.de"):
+        evaluate(run, **files["b"])
+    assert (run.eval / "news.en.json").read_bytes() == before
+    assert evaluate(run, **files["c"]).sentences == 4, "the same text elsewhere"
+    (tmp_path / "c" / "news.en").write_text("".join(f"{line}!\n" for line in SOURCES))
+    assert evaluate(run, **files["c"]).metrics["bleu"].score < 100, "the same file with other text"
+
+
 def test_the_best_checkpoint_is_used_unless_another_is_named(run: RunDir, translator: FakeTranslator) -> None:
     evaluate(run)
     assert translator.loaded["checkpoint"] is None
