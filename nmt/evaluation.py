@@ -197,7 +197,9 @@ def _worst(result: EvaluationResult) -> Section:
         )
         for row in result.worst
     )
-    note = "The lowest chrF++ of a sentence by itself (Popović 2017); lines whose reference is blank or was met are left out."
+    note = (
+        "The lowest chrF++ of a sentence by itself (Popović 2017); references that are blank or were met are left out."
+    )
     return Section("Worst sentences", note, (Sentences(entries),))
 
 
