@@ -20,8 +20,8 @@ CLOSER = 5.0  # points of chrF; a model of the demo corpus with its sides change
 
 _TOKENIZED = re.compile(r"\s[.。]$")  # sacreBLEU's own sign
 _MARKS = {"@@ ": "pieces of words", "▁": "pieces of words", "&apos;": "escapes", "&quot;": "escapes"}
-# Scripts that put no blanks between words: Thai, Lao, Tibetan, Burmese, Khmer; kana and Han.
 _LEFT = 0.05  # of a schedule, from which on it matters that it was not followed to its end
+# Scripts that put no blanks between words: Thai, Lao, Tibetan, Burmese, Khmer; kana and Han.
 _UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 

@@ -248,7 +248,6 @@ def search_settings(run: RunDir, options: SearchOptions, *others: RunDir) -> Sea
     Raises:
         NmtError: if a coverage penalty is asked of models without attention, or a choice of a beam of 1.
     """
-
     configs = [each.settings() for each in (run, *others)]
     attentive = any(config.model.decoder.kind != "none" for config in configs)
     return changed_search(run.path, configs[0].search, attentive, options)
