@@ -295,7 +295,7 @@ USAGE = {
         f"{TRANSLATE} --checkpoint best.pt --output best.pt x", ("is the file of --checkpoint",), {"best.pt": "x"}, 2
     ),
     "a second run for a command of one": Row(
-        f"{EVAL} --run runs/none", ("'--run'", "given 2 times", "this command takes one"), {}, 2
+        "info --run runs/bahdanau --run runs/none", ("'--run'", "given 2 times", "this command takes one"), {}, 2
     ),
     "no run's name": Row("train --config bahdanau.yaml --run-dir=", ("--run-dir", "the name is empty"), {}, 2),
     "no input's name": Row(f"{TRANSLATE} --input=", ("--input", "the name is empty"), {}, 2),

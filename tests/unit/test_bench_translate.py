@@ -131,7 +131,7 @@ def test_json_has_a_row_for_every_case(
     def load(_: Any, *, device: str, search: SearchConfig, int8: bool) -> Translator:
         return translator(tokenizers, beam=search.beam_size, int8=int8)
 
-    monkeypatch.setattr(bench, "load_config", lambda _: Config.model_construct(search=SearchConfig()))
+    monkeypatch.setattr(bench.RunDir, "settings", lambda _: Config.model_construct(search=SearchConfig()))
     monkeypatch.setattr(bench.RunDir, "open", bench.RunDir)
     monkeypatch.setattr(bench.Translator, "load", load)
     text = tmp_path / "text.en"
