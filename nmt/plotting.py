@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from unicodedata import category, east_asian_width
+from typing import TYPE_CHECKING, Any, Literal
+from unicodedata import category
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
+    from matplotlib.text import Text
 
 # Fonts to take missing characters from, in this order, where the machine has them: matplotlib's own DejaVu Sans lacks
 # most of Asia. What none of these has is looked for in all others.
@@ -174,7 +175,7 @@ def plot_attention(
         raise ValueError(
             f"weights of shape {weights.shape} do not fit {len(tgt_words)} target and {len(src_words)} source words"
         )
-    with _fonts([*src_words, *tgt_words, title]):
+    with _fonts([*src_words, *tgt_words, title]), _drawing():
         figure = _attention_figure(weights, src_words, tgt_words, title)
     if windows:
         _draw_windows(figure.axes[0], windows)
@@ -254,12 +255,12 @@ def _characters(file: str) -> frozenset[int]:
         return frozenset()
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def _new_figure(width: float, height: float, layout: Literal["constrained", "none"] = "constrained") -> Figure:
     """A figure with the Agg canvas; `width` and `height` in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
@@ -368,27 +369,61 @@ def _frequency_figure(rows: Sequence[FrequencyRow]) -> Figure:
 def _attention_figure(
     weights: np.ndarray[Any, Any], src_words: Sequence[str], tgt_words: Sequence[str], title: str
 ) -> Figure:
-    """The figure of `plot_attention`, its arguments checked."""
-    cell = 0.32
-    width = min(_LARGEST_SIDE, max(3.0, 1.4 + _label_inches(tgt_words) + cell * len(src_words)))
-    height = min(_LARGEST_SIDE, max(2.4, 1.0 + _label_inches(src_words) + cell * len(tgt_words)))
-    figure = _new_figure(width, height)
-    axes = figure.add_subplot()
+    """The figure of `plot_attention`, its arguments checked.
+
+    Laid out by the sizes of its words: ticks and matplotlib's own layout took most of the time, at every validation.
+    """
+    figure = _new_figure(3.0, 3.0, layout="none")
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), xticks=[], yticks=[])
     image = axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
-    axes.set_xticks(range(len(src_words)), [_plain(word) for word in src_words], rotation=90)
-    axes.set_yticks(range(len(tgt_words)), [_plain(word) for word in tgt_words])
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)  # "$" is a character of the text
+    # parse_math: "$" is a character of the text
+    across, down = axes.get_xaxis_transform(), axes.get_yaxis_transform()
+    above = [
+        axes.text(column, 1.0, _plain(word), rotation=90, va="bottom", ha="center", transform=across, parse_math=False)
+        for column, word in enumerate(src_words)
+    ]
+    beside = [
+        axes.text(0.0, row, _plain(word), va="center_baseline", ha="right", transform=down, parse_math=False)
+        for row, word in enumerate(tgt_words)
+    ]
+    lines = [_plain(line, longest=200) for line in title.split("\n")]
+    heading = axes.set_title("\n".join(lines), y=1.0, pad=0.0, parse_math=False)
     rows, columns = weights.shape
     # Not a grid of minor ticks, which would take a third of the time.
     axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, colors="0.9", linewidths=0.5)
     axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, colors="0.9", linewidths=0.5)
-    if title:
-        axes.set_title("\n".join(_plain(line, longest=200) for line in title.split("\n")), parse_math=False)
-    figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, label="weight")
+    bar = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    figure.colorbar(image, cax=bar, label="weight")
+    _arrange(figure, (axes, bar), above, beside, heading)
     return figure
+
+
+def _arrange(
+    figure: Figure, both: tuple[Axes, Axes], above: Sequence[Text], beside: Sequence[Text], heading: Text
+) -> None:
+    """Give a heat map, its bar and its texts the places that the sizes of the texts leave; all in inches."""
+    axes, bar = both
+    margin, gap, cell, smallest, bar_width, bar_numbers = 0.12, 0.08, 0.32, 1.2, 0.15, 0.55
+    sizes = [text.get_window_extent() for text in (*above, *beside, heading)]
+    column_words, row_words = sizes[: len(above)], sizes[len(above) : -1]
+    words_above = max(size.height for size in column_words) / figure.dpi + gap
+    words_beside = max(size.width for size in row_words) / figure.dpi + gap
+    title_width, title_height = sizes[-1].width / figure.dpi, sizes[-1].height / figure.dpi
+    top = margin + title_height + (gap if title_height else 0.0) + words_above
+    right = gap + bar_width + bar_numbers + margin
+    across = min(max(cell * len(above), smallest), _LARGEST_SIDE - words_beside - margin - right)
+    down = min(max(cell * len(beside), smallest), _LARGEST_SIDE - top - margin)
+    half = (title_width - across) / 2  # what the title, which is in the middle of the map, needs on each side of it
+    left, right = max(words_beside, half) + margin, max(right, half + margin)
+    width, height = left + across + right, margin + down + top
+    figure.set_size_inches(width, height)
+    axes.set_position((left / width, margin / height, across / width, down / height))
+    bar.set_position(((left + across + gap) / width, margin / height, bar_width / width, down / height))
+    for text in above:
+        text.set_y(1.0 + gap / 2 / down)
+    for text in beside:
+        text.set_x(-gap / across)
+    heading.set_y(1.0 + (words_above + gap) / down)
 
 
 def _draw_windows(axes: Axes, windows: Sequence[tuple[int, int]]) -> None:
@@ -422,11 +457,6 @@ def _draw_counts(
 def _bucket_order(bucket: tuple[int, int | None]) -> tuple[int, float]:
     low, high = bucket
     return low, float("inf") if high is None else high
-
-
-def _label_inches(words: Sequence[str]) -> float:
-    """About how long the longest of the labels is; wide (East Asian) characters count double."""
-    return 0.09 * max(sum(1 + (east_asian_width(character) in "WF") for character in _plain(word)) for word in words)
 
 
 def _plain(text: str, longest: int = _LONGEST_LABEL) -> str:

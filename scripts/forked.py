@@ -34,7 +34,7 @@ _FORKS.set_forkserver_preload([
     "nmt.cli", "nmt.train", "nmt.prepare", "nmt.translate", "nmt.evaluate", "nmt.align", "nmt.attention_maps",
     "nmt.attention_page", "nmt.info", "nmt.average", "nmt.compare", "nmt.plotting", "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_pdf", "matplotlib.backends.backend_svg", "torch.utils.tensorboard",
-    "tensorboard.compat.tensorflow_stub",
+    "tensorboard.compat.tensorflow_stub", "torch._dynamo",
 ])  # fmt: skip
 
 
