@@ -65,9 +65,7 @@ def format_report(report: dict[str, Any]) -> str:
         sizes = f"{vocabulary['src']:,} source and {vocabulary['tgt']:,} target pieces"
     out.append(f"  vocab  {sizes} ({vocabulary['model_type']}, learnt from {vocabulary['lines']:,} lines)")
     if most := train["tgt"].get("most_occur"):  # reports had none once
-        advice = (
-            f" (advised: {ADVISED}, by a smaller tokenizer.vocab_size; Gowda and May 2020)" if most < ADVISED else ""
-        )
+        advice = f" (Gowda and May 2020 want {ADVISED}, for Transformers)" if most < ADVISED else ""
         out.append(f"         95% of those in the target occur {most:,} times or more{advice}")
     out.append(f"  cache  {report['where']}{' (unchanged, used again)' if report['cached'] else ''}")
     return "\n".join(out)

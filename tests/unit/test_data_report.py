@@ -41,7 +41,7 @@ def test_a_histogram_is_one_character_a_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "shown"), [(100, "100 times or more\n"), (99, "99 times or more (advised: 100, by a ")]
+    ("most", "shown"), [(100, "100 times or more\n"), (99, "99 times or more (Gowda and May 2020 want 100, ")]
 )
 def test_a_vocabulary_of_rare_pieces_is_told(most: int, shown: str) -> None:
     found = report()
