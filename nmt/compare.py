@@ -34,7 +34,7 @@ from nmt.significance import TRIALS, MetricComparison, SystemScore, paired_tests
 from nmt.training.checkpoint import load_checkpoint
 
 Pairs = Sequence[tuple[str, str]]
-HEADINGS = ("score", "difference", "bootstrap, 95 % interval", "p (bootstrap)", "p (randomisation)")
+HEADINGS = ("score", "95 % interval", "difference", "its 95 % interval", "p (bootstrap)", "p (randomisation)")
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,9 @@ def cells(score: SystemScore) -> tuple[str, ...]:
     none = "" if score.difference is None else "–"  # the baseline is not tested; of few sentences nothing is
     p_values = (none if value is None else "<0.0001" if value < 0.00005 else f"{value:.4f}" for value in values)
     around = "–" if score.mean is None or score.half_width is None else f"{score.mean:.2f} ± {score.half_width:.2f}"
-    return f"{score.score:.2f}", difference, around, *p_values
+    low, high = score.difference_low, score.difference_high
+    between = none if low is None or high is None else f"{low + 0.0:+.2f} to {high + 0.0:+.2f}"
+    return f"{score.score:.2f}", around, difference, between, *p_values
 
 
 def _length_section(curves: Mapping[str, Sequence[LengthRow]], plot: bytes) -> Section:

@@ -1,14 +1,17 @@
 """Whether systems differ by more than chance on one test set: paired tests, as sacreBLEU computes them.
 
-Everything is sacreBLEU's own (`sacrebleu.significance`), on metrics set up as its command line sets them up, so that
+The tests are sacreBLEU's own (`sacrebleu.significance`), on metrics set up as its command line sets them up, so that
 the figures are those of `sacrebleu REFERENCE -i A B … --paired-bs` and `--paired-ar`, to the last digit, wherever two
-scores differ.
+scores differ. The interval of a difference, which it does not give, is of the resamples of that bootstrap.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from nmt.errors import NmtError
 from nmt.plotting import FEW
@@ -24,8 +27,11 @@ class SystemScore:
     Of fewer than `FEW` sentences there is neither interval nor p-value: resamples of so few are mostly the same, and
     sacreBLEU, which counts larger differences alone, would call any difference significant.
 
-    `difference` is to the baseline; the p-values say how likely a difference as large is by chance: by the paired
-    bootstrap, and by approximate randomisation (Riezler and Maxwell 2005). All three are None for the baseline. Where
+    `difference` is to the baseline, and `difference_low` and `difference_high` bound the middle 95 % of it over the
+    resamples. The p-values say how likely a difference as large is by chance. By approximate randomisation (Riezler and
+    Maxwell 2005), in either direction; by sacreBLEU's paired bootstrap, which is that of Moses, in one: it counts
+    resamples whose absolute difference is above the mean by more than the difference, and has about half of the other's
+    p-value where the difference is clear. All five are None for the baseline. Where
     there is no difference both p-values are 1: sacreBLEU counts larger differences alone, and gives a system that is
     compared with itself the smallest p-value that there is.
     """
@@ -34,6 +40,8 @@ class SystemScore:
     mean: float | None
     half_width: float | None
     difference: float | None
+    difference_low: float | None
+    difference_high: float | None
     p_bootstrap: float | None
     p_randomisation: float | None
 
@@ -84,10 +92,12 @@ def paired_tests(
         bootstrap, bs_signature = _paired("bs", name, systems, references, tgt_lang, bleu_tokenize, resamples)
         shuffled, ar_signature = _paired("ar", name, systems, references, tgt_lang, bleu_tokenize, trials)
         base = bootstrap[0][0]
+        between = _intervals(name, systems, references, tgt_lang, bleu_tokenize, resamples)
         scores = []
-        for number, ((score, mean, half_width, p), (*_, q)) in enumerate(zip(bootstrap, shuffled, strict=True)):
-            difference = None if number == 0 else score - base
-            scores.append(SystemScore(score, mean, half_width, difference, *_meant(score != base, p, q)))
+        for bounds, (score, mean, half_width, p), (*_, q) in zip(between, bootstrap, shuffled, strict=True):
+            difference = None if bounds is None else score - base
+            low, high = bounds or (None, None)
+            scores.append(SystemScore(score, mean, half_width, difference, low, high, *_meant(score != base, p, q)))
         found[name] = MetricComparison(bs_signature, ar_signature, tuple(scores))
     return found
 
@@ -105,7 +115,10 @@ def _untested(
         for each in systems
     ]
     differences = [None, *(score - scores[0] for score in scores[1:])]
-    rows = [SystemScore(score, None, None, way, None, None) for score, way in zip(scores, differences, strict=True)]
+    nothing = (None, None)  # of an interval
+    rows = [
+        SystemScore(score, *nothing, way, *nothing, *nothing) for score, way in zip(scores, differences, strict=True)
+    ]
     return MetricComparison(None, None, tuple(rows))
 
 
@@ -127,6 +140,34 @@ def refuse_more_than_tests_hold(sentences: int, resamples: int = RESAMPLES, tria
 def _meant(differ: bool, *p_values: float | None) -> tuple[float | None, ...]:
     """The p-values; 1 in place of each where there is no difference."""
     return tuple(p if differ or p is None else 1.0 for p in p_values)
+
+
+def _intervals(
+    name: str,
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str],
+    tgt_lang: str,
+    bleu_tokenize: str | None,
+    resamples: int,
+) -> list[tuple[float, float] | None]:
+    """Bounds of the middle 95 % of each system's difference to the first, None for the first itself.
+
+    All systems are scored on the same resamples, which are those of sacreBLEU's test.
+    """
+    text = os.environ.get("SACREBLEU_SEED", "12345")
+    seed = None if text.lower() == "none" else int(text) or None  # sacreBLEU takes 0 for none
+    drawn = np.random.default_rng(seed).choice(len(references), size=(resamples, len(references)), replace=True)
+    times = np.zeros((resamples, len(references)), dtype=np.float64)  # each sentence is in each resample
+    for row, chosen in zip(times, drawn, strict=True):
+        row[:] = np.bincount(chosen, minlength=len(references))
+    scores = []
+    for hypotheses in systems:
+        metric = make_metric(name, tgt_lang, bleu_tokenize)
+        statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
+        sums = (times @ statistics).tolist()
+        scores.append(np.array([metric._compute_score_from_stats(row).score for row in sums], dtype=np.float64))
+    bounds = [np.percentile(score - scores[0], (2.5, 97.5)) for score in scores[1:]]
+    return [None, *((float(low), float(high)) for low, high in bounds)]
 
 
 def _paired(

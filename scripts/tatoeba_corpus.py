@@ -3,11 +3,13 @@
     python scripts/tatoeba_corpus.py deu-eng.zip tatoeba-de --raw
     python scripts/tatoeba_corpus.py fra-eng.zip tatoeba --text gold.fr --text gold.en
 
-Several rows of Tatoeba share one English sentence: the split is by distinct English sentence, so that nothing of dev
-and test is in training. With --raw that is all. Without, the text is tokenised as gold alignments have it (punctuation
-apart, `l' homme`, `don 't`) and lowercased. Tatoeba's sentences are short, seven words: `--join N` adds every pair once
-more, in random groups of two to N pairs that stand in a row, so that a model meets long sentences too. Each `--text`
-file, tokenised already, is written with the same characters and case, line by line and token by token.
+Several rows of Tatoeba share one English sentence: the split is by distinct English sentence, so that none of dev and
+test is in training. A sentence of the other language may be there, as the translation of another English one; for a
+model that reads that language `data.remove_overlap: true` leaves such pairs out. With --raw that is all. Without, the
+text is tokenised as gold alignments have it (punctuation apart, `l' homme`, `don 't`) and lowercased. Tatoeba's
+sentences are short, seven words: `--join N` adds every pair once more, in random groups of two to N pairs that stand in
+a row, so that a model meets long sentences too. Each `--text` file, tokenised already, is written with the same
+characters and case, line by line and token by token.
 
 Writes `train`, `dev` and `test` with the languages as suffixes, and the texts under their own names.
 """

@@ -35,7 +35,12 @@ RunsArgument = Annotated[
 ]
 PlotOption = Annotated[
     Path,
-    typer.Option("--plot", parser=_picture, metavar="FILE.png", help="Write the length curves of all runs here."),
+    typer.Option(
+        "--plot",
+        parser=_picture,
+        metavar="FILE.png",
+        help="Write the length curves of all runs here, over what is there.",
+    ),
 ]
 JsonOption = Annotated[
     Path | None,
@@ -52,7 +57,7 @@ TrialsOption = Annotated[
     int, typer.Option("--trials", min=1, max=100_000, metavar="N", help="Trials of approximate randomisation.")
 ]
 SentencesOption = Annotated[
-    int, typer.Option("--sentences", min=0, metavar="N", help="How many that gained most, and as many that lost most.")
+    int, typer.Option("--sentences", min=0, metavar="N", help="Sentences listed that gained most, and that lost most.")
 ]
 
 
@@ -79,7 +84,9 @@ def compare(
     nmt compare runs/a runs/b runs/c --src news.en --tgt news.de
 
     Each run is scored by its best checkpoint and its own search settings, with the metrics of the first run. The tests
-    are sacreBLEU's: a p-value is the probability of a difference as large if the two systems were equally good.
+    are sacreBLEU's: a p-value is the probability of a difference as large if the two systems were equally good. Its
+    bootstrap counts one direction alone, and has about half of the p-value of randomisation, which counts both: judge
+    by the latter, or by whether the interval of the difference has 0 in it. Neither knows of seeds: train several.
     """
     if len(runs) < 2:
         raise typer.BadParameter("a comparison needs two runs or more.", param_hint="'RUN RUN…'")

@@ -30,16 +30,16 @@ INSTALL = 'pip install "fastapi>=0.162.5" "uvicorn>=0.54"'  # the extra `serve` 
 
 HostOption = Annotated[str, typer.Option("--host", metavar="NAME", help="Address to listen at.")]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 is any free one.")]
-CharactersOption = Annotated[int, typer.Option("--max-chars", min=1, metavar="N", help="Characters of a request.")]
-LinesOption = Annotated[int, typer.Option("--max-lines", min=1, metavar="N", help="Sentences of a request.")]
+CharactersOption = Annotated[int, typer.Option("--max-chars", min=1, metavar="N", help="Most characters in a request.")]
+LinesOption = Annotated[int, typer.Option("--max-lines", min=1, metavar="N", help="Most sentences in a request.")]
 WaitingOption = Annotated[
     int, typer.Option("--max-waiting", min=1, metavar="N", help="Sentences that may wait; more are refused with 503.")
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, max=3600, metavar="S", help="Seconds to the answer of a request.")
+    float, typer.Option("--timeout", min=0.1, max=3600, metavar="S", help="Most seconds a request may take.")
 ]
 GraceOption = Annotated[
-    float, typer.Option("--grace", min=0, max=3600, metavar="S", help="Seconds to answer what is there, on a signal.")
+    float, typer.Option("--grace", min=0, max=3600, metavar="S", help="Seconds to finish open requests after a signal.")
 ]
 
 

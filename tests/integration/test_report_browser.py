@@ -58,8 +58,8 @@ def evaluation(src: str = "de", tgt: str = "pt_BR") -> str:
 def comparison(src: str = "de", tgt: str = "pt_BR") -> str:
     """The report of a comparison of runs with long names."""
     scores = (
-        SystemScore(41.82, 41.79, 1.55, None, None, None),
-        *[SystemScore(40.1, 40.2, 1.6, -1.72, 0.001, 0.001)] * 2,
+        SystemScore(41.82, 41.79, 1.55, None, None, None, None, None),
+        *[SystemScore(40.1, 40.2, 1.6, -1.72, -2.9, -0.5, 0.001, 0.001)] * 2,
     )
     changed = ChangedSentence(402, "Ein Hund.", "Um cachorro.", "Um gato.", "Um cachorro.", 12.3, 100.0)
     compared = Comparison(

@@ -192,10 +192,12 @@ def test_few_sentences_are_compared_by_scores_alone(tmp_path: Path, capsys: pyte
 
 
 def test_tiny_p_values_and_differences_are_told_as_such() -> None:
-    shown = cells(SystemScore(39.0, 39.0, 1.5, -0.0004, 1 / 100_001, 0.00012))
-    assert shown == ("39.00", "+0.00", "39.00 ± 1.50", "<0.0001", "0.0001")
-    assert cells(SystemScore(39.0, None, None, 1.0, None, None)) == ("39.00", "+1.00", "–", "–", "–")
-    assert cells(SystemScore(39.0, 39.0, 1.5, None, None, None)) == ("39.00", "", "39.00 ± 1.50", "", "")
+    shown = cells(SystemScore(39.0, 39.0, 1.5, -0.0004, -1.0, 0.0004, 1 / 100_001, 0.00012))
+    assert shown == ("39.00", "39.00 ± 1.50", "+0.00", "-1.00 to +0.00", "<0.0001", "0.0001")
+    few = SystemScore(39.0, None, None, 1.0, None, None, None, None)
+    assert cells(few) == ("39.00", "–", "+1.00", "–", "–", "–")
+    baseline = SystemScore(39.0, 39.0, 1.5, None, None, None, None, None)
+    assert cells(baseline) == ("39.00", "39.00 ± 1.50", "", "", "", "")
 
 
 @pytest.mark.parametrize("width", [60, 80, 10_000])

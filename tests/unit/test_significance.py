@@ -6,8 +6,10 @@ import random
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sacrebleu
 
@@ -72,6 +74,26 @@ def test_the_randomisation_is_that_of_sacrebleus_command_line(
     expected = [f"{each.systems[n].p_randomisation:.4f}" for n in (1, 2) for each in compared.values()]
     assert re.findall(r"p = (\d\.\d{4})", text) == expected
     assert len(set(expected)) > 2
+
+
+def test_the_interval_of_a_difference_is_that_of_resamples_scored_anew(
+    files: list[Path], compared: dict[str, MetricComparison]
+) -> None:
+    references, *systems = (path.read_text(encoding="utf-8").split("\n")[:-1] for path in files)
+    drawn = np.random.default_rng(12345).choice(len(references), size=(RESAMPLES, len(references)), replace=True)
+    chrf = partial(sacrebleu.corpus_chrf, word_order=2)
+    scorers = {"bleu": sacrebleu.corpus_bleu, "chrf++": chrf, "ter": sacrebleu.corpus_ter}
+    for name, scorer in scorers.items():
+        scores = [
+            [scorer([system[n] for n in lines], [[references[n] for n in lines]]).score for lines in drawn]
+            for system in systems
+        ]
+        assert compared[name].systems[0].difference_low is None
+        for system, found in zip(scores[1:], compared[name].systems[1:], strict=True):
+            differences = np.sort(np.subtract(system, scores[0]))
+            low, high = (np.interp(share * (RESAMPLES - 1), range(RESAMPLES), differences) for share in (0.025, 0.975))
+            assert (found.difference_low, found.difference_high) == (pytest.approx(low), pytest.approx(high))
+            assert low < found.difference < high
 
 
 def test_the_baseline_has_no_difference_and_no_p_value(compared: dict[str, MetricComparison]) -> None:
