@@ -60,6 +60,8 @@ def test_the_shipped_configs_are_those_promised() -> None:
         "multi30k-de-en.yaml",
         "multi30k-en-fr.yaml",
         "multi30k-low-resource.yaml",
+        "tatoeba-en-de.yaml",
+        "tatoeba-fr-en.yaml",
         "own-files.yaml",
     }
 
