@@ -34,7 +34,7 @@ from nmt.significance import TRIALS, MetricComparison, SystemScore, paired_tests
 from nmt.training.checkpoint import load_checkpoint
 
 Pairs = Sequence[tuple[str, str]]
-HEADINGS = ("score", "95 % interval", "difference", "its 95 % interval", "p (bootstrap)", "p (randomisation)")
+HEADINGS = ("score", "difference", "bootstrap, 95 % interval", "p (bootstrap)", "p (randomisation)")
 
 
 @dataclass(frozen=True)
@@ -271,8 +271,8 @@ def _metric_section(metric: str, comparison: MetricComparison, names: Sequence[s
     head = ("run", *HEADINGS)
     rows = tuple((name, *cells(score)) for name, score in zip(names, comparison.systems, strict=True))
     note = (
-        f"Paired bootstrap: {comparison.bootstrap_signature}. Approximate randomisation: "
-        f"{comparison.randomisation_signature}."
+        f"{difference_intervals(comparison, names)}. Paired bootstrap: {comparison.bootstrap_signature}. Approximate "
+        f"randomisation: {comparison.randomisation_signature}."
         if comparison.bootstrap_signature
         else f"Fewer than {FEW} sentences are not tested."
     )
@@ -291,9 +291,20 @@ def cells(score: SystemScore) -> tuple[str, ...]:
     none = "" if score.difference is None else "–"  # the baseline is not tested; of few sentences nothing is
     p_values = (none if value is None else "<0.0001" if value < 0.00005 else f"{value:.4f}" for value in values)
     around = "–" if score.mean is None or score.half_width is None else f"{score.mean:.2f} ± {score.half_width:.2f}"
-    low, high = score.difference_low, score.difference_high
-    between = none if low is None or high is None else f"{low + 0.0:+.2f} to {high + 0.0:+.2f}"
-    return f"{score.score:.2f}", around, difference, between, *p_values
+    return f"{score.score:.2f}", difference, around, *p_values
+
+
+def difference_intervals(comparison: MetricComparison, names: Sequence[str]) -> str:
+    """The 95 % intervals of the differences to the baseline, as a text; empty where there are none.
+
+    Beside the table, which would not fit a terminal of 80 columns with them.
+    """
+    told = [
+        f"{name} {score.difference_low + 0.0:+.2f} to {score.difference_high + 0.0:+.2f}"  # + 0.0: no -0.00
+        for name, score in zip(names, comparison.systems, strict=True)
+        if score.difference_low is not None and score.difference_high is not None
+    ]
+    return f"95 % interval of the difference to {names[0]}: {', '.join(told)}" if told else ""
 
 
 def _length_section(curves: Mapping[str, Sequence[LengthRow]], plot: bytes) -> Section:

@@ -303,7 +303,7 @@ def show_worst(result: EvaluationResult) -> None:
 
 def show_comparison(comparison: Comparison) -> None:
     """Print the tests of each metric, BLEU by source length, and the sentences that changed most."""
-    from nmt.compare import HEADINGS, cells, metric_title
+    from nmt.compare import HEADINGS, cells, difference_intervals, metric_title
 
     console = _output()
     names = [system.name for system in comparison.systems]
@@ -314,6 +314,7 @@ def show_comparison(comparison: Comparison) -> None:
         rows = [(name, *cells(score)) for name, score in zip(names, found.systems, strict=True)]
         console.print(_plain_table(metric_title(metric), ("run", *HEADINGS), rows))
         if found.bootstrap_signature:
+            console.print(_line(difference_intervals(found, names)))
             console.print(_line(f"bootstrap: {found.bootstrap_signature}"))
             console.print(_line(f"randomisation: {found.randomisation_signature}"))
     buckets = comparison.by_length[names[0]]

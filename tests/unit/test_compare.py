@@ -12,7 +12,7 @@ import torch
 
 import nmt.compare
 import nmt.console
-from nmt.compare import Comparison, cells, compare_runs, write_comparison
+from nmt.compare import Comparison, cells, compare_runs, comparison_page, write_comparison
 from nmt.config import load_config
 from nmt.console import show_comparison
 from nmt.errors import NmtError
@@ -193,11 +193,25 @@ def test_few_sentences_are_compared_by_scores_alone(tmp_path: Path, capsys: pyte
 
 def test_tiny_p_values_and_differences_are_told_as_such() -> None:
     shown = cells(SystemScore(39.0, 39.0, 1.5, -0.0004, -1.0, 0.0004, 1 / 100_001, 0.00012))
-    assert shown == ("39.00", "39.00 ± 1.50", "+0.00", "-1.00 to +0.00", "<0.0001", "0.0001")
+    assert shown == ("39.00", "+0.00", "39.00 ± 1.50", "<0.0001", "0.0001")
     few = SystemScore(39.0, None, None, 1.0, None, None, None, None)
-    assert cells(few) == ("39.00", "–", "+1.00", "–", "–", "–")
+    assert cells(few) == ("39.00", "+1.00", "–", "–", "–")
     baseline = SystemScore(39.0, 39.0, 1.5, None, None, None, None, None)
-    assert cells(baseline) == ("39.00", "39.00 ± 1.50", "", "", "", "")
+    assert cells(baseline) == ("39.00", "", "39.00 ± 1.50", "", "")
+
+
+def test_the_intervals_of_differences_are_told_beside_the_table(
+    runs: list[RunDir], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compare(runs)
+    show_comparison(found)
+    page = comparison_page(found, b"")
+    for name, each in found.metrics.items():
+        _, other = each.systems
+        assert other.difference_low < other.difference < other.difference_high, name
+        text = f"95 % interval of the difference to a: b {other.difference_low:+.2f} to {other.difference_high:+.2f}"
+        assert text in page
+    assert capsys.readouterr().out.count("95 % interval of the difference to a: b ") == len(found.metrics)
 
 
 @pytest.mark.parametrize("width", [60, 80, 10_000])
