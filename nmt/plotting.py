@@ -255,7 +255,7 @@ def _characters(file: str) -> frozenset[int]:
         return frozenset()
 
 
-def _new_figure(width: float, height: float, layout: Literal["constrained", "none"] = "constrained") -> Figure:
+def _new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
     """A figure with the Agg canvas; `width` and `height` in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -373,7 +373,7 @@ def _attention_figure(
 
     Laid out by the sizes of its words: ticks and matplotlib's own layout took most of the time, at every validation.
     """
-    figure = _new_figure(3.0, 3.0, layout="none")
+    figure = _new_figure(3.0, 3.0, layout=None)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), xticks=[], yticks=[])
     image = axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
     # parse_math: "$" is a character of the text
